@@ -1,0 +1,1 @@
+"""Poisson batches, cut to fit."""

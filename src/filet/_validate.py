@@ -1,0 +1,146 @@
+"""Argument checks. Each names the argument, its value and the rule, before any work is done."""
+
+from __future__ import annotations
+
+import enum
+import math
+import operator
+import reprlib
+from collections.abc import Iterable
+from typing import Any, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .errors import InvalidArgumentError
+
+MAX_INTEGER = 2**63 - 1
+
+_EnumT = TypeVar("_EnumT", bound=enum.Enum)
+
+
+def show(value: object) -> str:
+    """A short one-line form of any value, for error messages.
+
+    >>> show("a" * 200)
+    "'aaaaaaaaaaaa...aaaaaaaaaaaaa'"
+    """
+    return " ".join(reprlib.repr(value).split())
+
+
+def fail(message: str) -> InvalidArgumentError:
+    return InvalidArgumentError(message)
+
+
+def _scalar(name: str, value: Any, kind: str) -> Any:
+    """Unwrap a NumPy scalar; refuse arrays, booleans, text and None."""
+    if isinstance(value, np.ndarray) and value.ndim == 0:
+        value = value[()]
+    if isinstance(value, np.generic):
+        value = value.item()
+    if isinstance(value, (bool, str, bytes, np.ndarray)) or value is None:
+        raise fail(f"{name}={show(value)} is not {kind}; pass one plain number")
+    return value
+
+
+def integer(name: str, value: Any, *, low: int, remedy: str, high: int = MAX_INTEGER) -> int:
+    """An integer in [low, high]; a float is taken only if it is whole, so that 1e4 works."""
+    value = _scalar(name, value, "an integer")
+    if isinstance(value, float) and math.isfinite(value) and value == int(value) and abs(value) <= 2**53:
+        value = int(value)
+    try:
+        result = operator.index(value)
+    except TypeError:
+        raise fail(f"{name}={show(value)} is not an integer; {remedy}") from None
+    if result < low:
+        raise fail(f"{name}={show(result)} is below {low}; {remedy}")
+    if result > high:
+        bound = "2**63 - 1" if high == MAX_INTEGER else str(high)
+        raise fail(f"{name}={show(result)} is above {bound}; {remedy}")
+    return result
+
+
+def real(name: str, value: Any, *, rule: str, remedy: str) -> float:
+    """A finite or infinite float, never NaN; the caller checks the range named by `rule`."""
+    value = _scalar(name, value, "a number")
+    try:
+        result = float(value)
+    except (TypeError, ValueError, OverflowError):
+        raise fail(f"{name}={show(value)} is not a number {rule}; {remedy}") from None
+    if math.isnan(result):
+        raise fail(f"{name}=nan is not {rule}; {remedy}")
+    return result
+
+
+def probability(name: str, value: Any, *, remedy: str) -> float:
+    """A number in (0, 1]."""
+    result = real(name, value, rule="in (0, 1]", remedy=remedy)
+    if not 0.0 < result <= 1.0:
+        raise fail(f"{name}={show(result)} is not in (0, 1]; {remedy}")
+    return result
+
+
+def noise_multiplier(value: Any, name: str = "noise_multiplier") -> float:
+    """A number in [0, inf]."""
+    remedy = "pass the noise's standard deviation divided by the clipping norm"
+    result = real(name, value, rule="in [0, inf]", remedy=remedy)
+    if result < 0:
+        raise fail(f"{name}={show(result)} is negative; {remedy}")
+    return result
+
+
+def step_count(value: Any, name: str = "steps") -> int:
+    return integer(name, value, low=0, remedy="pass the whole number of training steps")
+
+
+def choice(name: str, value: Any, options: type[_EnumT]) -> _EnumT:
+    """A member of a string enum, given as member or as its string."""
+    if isinstance(value, options):
+        return value
+    if isinstance(value, str):
+        for option in options:
+            if option.value == value:
+                return option
+    names = ", ".join(repr(option.value) for option in options)
+    raise fail(f"{name}={show(value)} is unknown; pass one of {names}")
+
+
+def real_array(name: str, value: Any, *, rule: str, remedy: str) -> NDArray[np.float64]:
+    """A float array of any shape without NaN (scalars become 0-d arrays)."""
+    try:
+        array = np.asarray(value)
+        if array.dtype.kind not in "iuf":
+            raise TypeError
+        result = array.astype(np.float64)
+    except (TypeError, ValueError, OverflowError):
+        raise fail(f"{name}={show(value)} is not a number (or array of numbers) {rule}; {remedy}") from None
+    if np.isnan(result).any():
+        raise fail(f"{name} holds nan, which is not {rule}; {remedy}")
+    return result
+
+
+def delta_array(value: Any) -> NDArray[np.float64]:
+    """Numbers in (0, 1), any shape."""
+    remedy = "pass a probability such as 1e-5, well below 1 / dataset_size"
+    result = real_array("delta", value, rule="in (0, 1)", remedy=remedy)
+    bad = ~((result > 0) & (result < 1))
+    if bad.any():
+        raise fail(f"delta={show(float(result[bad].flat[0]))} is not in (0, 1); {remedy}")
+    return result
+
+
+def epsilon_array(value: Any) -> NDArray[np.float64]:
+    """Numbers in [0, inf), any shape."""
+    remedy = "pass a finite number of at least 0"
+    result = real_array("epsilon", value, rule="in [0, inf)", remedy=remedy)
+    bad = ~((result >= 0) & np.isfinite(result))
+    if bad.any():
+        raise fail(f"epsilon={show(float(result[bad].flat[0]))} is not in [0, inf); {remedy}")
+    return result
+
+
+def no_unknown_keys(where: str, given: Iterable[str], known: Iterable[str]) -> None:
+    """Refuse keys that nobody would read (a misspelt key must not be ignored)."""
+    extra = sorted(set(given) - set(known))
+    if extra:
+        raise fail(f"{where} has the unknown key {show(extra[0])}; known keys are {', '.join(sorted(known))}")

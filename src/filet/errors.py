@@ -1,0 +1,21 @@
+"""The errors filet raises: each message is one line with the rule, the value and the remedy."""
+
+
+class FiletError(Exception):
+    """Base class of every error that filet raises on purpose."""
+
+
+class InvalidArgumentError(FiletError, ValueError):
+    """An argument breaks its rule; nothing was computed."""
+
+
+class NotCertifiedError(FiletError, ArithmeticError):
+    """No proven bound could be computed, so none is returned."""
+
+
+class StateError(FiletError):
+    """A saved state is damaged, or belongs to something else."""
+
+
+class MissingExtraError(FiletError, ImportError):
+    """An optional package is missing; the message names the extra to install."""

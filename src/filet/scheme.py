@@ -1,0 +1,141 @@
+"""What is sampled: `CappedPoisson` and the words for adjacency and overflow. Public facts only, no randomness."""
+
+from __future__ import annotations
+
+import enum
+import math
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from . import _validate
+from .binomial import hazard, log_cdf, log_pmf, log_sf
+
+if TYPE_CHECKING:
+    from .sampling import Sampler
+
+
+class Adjacency(str, enum.Enum):
+    """Which pairs of data sets must look alike. Accepts the strings wherever filet asks for an adjacency.
+
+    `dataset_size` is public under all three. Under add-remove it is the size of the *larger* data set.
+    """
+
+    ADD_REMOVE = "add-remove"
+    ZERO_OUT = "zero-out"
+    REPLACE_ONE = "replace-one"
+
+    def __str__(self) -> str:
+        return self.value
+
+
+class Overflow(str, enum.Enum):
+    """What happens to a Poisson batch larger than the cap.
+
+    `truncate` keeps a uniformly random subset of `max_batch_size` examples (the note's mechanism).
+    `reject` draws again until the batch fits, that is, samples from the Poisson law conditioned on fitting.
+    """
+
+    TRUNCATE = "truncate"
+    REJECT = "reject"
+
+    def __str__(self) -> str:
+        return self.value
+
+
+@dataclass(frozen=True)
+class CappedPoisson:
+    """Poisson sampling with batches of at most `max_batch_size` examples.
+
+    >>> scheme = CappedPoisson(dataset_size=60_000, sampling_probability=256 / 60_000, max_batch_size=300)
+    >>> round(scheme.expected_batch_size, 3), round(scheme.utilization, 3)
+    (255.982, 0.853)
+    >>> round(scheme.overflow_probability, 5)
+    0.00324
+
+    Arguments:
+        dataset_size: number of examples `n`, public; under add-remove adjacency the larger of the two sizes.
+        sampling_probability: chance `p` in (0, 1] with which each example joins a batch, before the cap.
+        max_batch_size: the cap `B`; every batch has this many rows, the missing ones are padding.
+        overflow: what to do with a batch larger than the cap, `"truncate"` or `"reject"`.
+        cycle_length: with `b > 1` (cyclic Poisson sampling, for BandMF) the examples are split once, at random,
+            into `b` groups of `dataset_size // b` (the remainder is left out), and step `t` samples
+            from group `t mod b` only.
+    """
+
+    dataset_size: int
+    sampling_probability: float
+    max_batch_size: int
+    overflow: Overflow = Overflow.TRUNCATE
+    cycle_length: int = 1
+    group_size: int = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        def put(name: str, value: Any) -> None:
+            object.__setattr__(self, name, value)
+
+        put("dataset_size", _validate.integer(
+            "dataset_size", self.dataset_size, low=1, remedy="pass the number of training examples"))  # fmt: skip
+        put("sampling_probability", _validate.probability(
+            "sampling_probability", self.sampling_probability,
+            remedy="for a batch size, pass batch_size / dataset_size"))  # fmt: skip
+        put("max_batch_size", _validate.integer(
+            "max_batch_size", self.max_batch_size, low=1, remedy="pass the number of rows the hardware takes"))  # fmt: skip
+        put("overflow", _validate.choice("overflow", self.overflow, Overflow))
+        put("cycle_length", _validate.integer(
+            "cycle_length", self.cycle_length, low=1, high=self.dataset_size,
+            remedy="pass 1 for plain sampling, or the number of groups, at most dataset_size"))  # fmt: skip
+        put("group_size", self.dataset_size // self.cycle_length)
+        if self.overflow is Overflow.REJECT and self.sampling_probability == 1.0 and self.max_batch_size < self.group_size:
+            raise _validate.fail(
+                f"sampling_probability=1 with max_batch_size={self.max_batch_size} below the {self.group_size} examples"
+                " leaves overflow='reject' no batch to accept; pass overflow='truncate' or a smaller probability"
+            )
+
+    @property
+    def overflow_probability(self) -> float:
+        """Chance that one Poisson draw exceeds the cap, so that the overflow policy has to act."""
+        return math.exp(self.log_overflow_probability)
+
+    @property
+    def log_overflow_probability(self) -> float:
+        """Natural logarithm of `overflow_probability`, exact where that underflows."""
+        return log_sf(self.max_batch_size + 1, self.group_size, self.sampling_probability)
+
+    @property
+    def inclusion_probability(self) -> float:
+        """Chance that a given example of the step's group is in the batch, after the cap."""
+        n, p, cap = self.group_size, self.sampling_probability, self.max_batch_size
+        if cap >= n:
+            return p
+        if self.overflow is Overflow.REJECT:
+            # The example is drawn with chance p unless the others fill the batch: p (1 - Pr[full without it]).
+            full, not_full = hazard(cap, n, p)
+            return p * (not_full + full * (cap / n))
+        fits = math.exp(log_cdf(cap - 1, n - 1, p))
+        return min(p, p * fits + cap / n * math.exp(log_sf(cap + 1, n, p)))
+
+    @property
+    def expected_batch_size(self) -> float:
+        """Mean number of examples in a batch, after the cap."""
+        return self.group_size * self.inclusion_probability
+
+    @property
+    def utilization(self) -> float:
+        """Share of the fixed `max_batch_size` rows that hold examples, on average."""
+        return self.expected_batch_size / self.max_batch_size
+
+    def log_batch_size_probability(self, size: int) -> float:
+        """Natural logarithm of the chance that a batch holds exactly `size` examples, after the cap."""
+        size = _validate.integer("size", size, low=0, remedy="pass a number of examples")
+        n, p, cap = self.group_size, self.sampling_probability, self.max_batch_size
+        if size > min(cap, n):
+            return -math.inf
+        if self.overflow is Overflow.REJECT:
+            return log_pmf(size, n, p) - log_cdf(cap, n, p)
+        return log_sf(cap, n, p) if size == cap else log_pmf(size, n, p)
+
+    def sampler(self, key: bytes | int | None = None, **options: Any) -> Sampler:
+        """A keyed, random-access sampler of this scheme; see `filet.Sampler`."""
+        from .sampling import Sampler
+
+        return Sampler(self, key, **options)
