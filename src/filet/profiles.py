@@ -1,0 +1,168 @@
+"""Scheme, noise, adjacency and analysis -> the loss law of one step (the tables of the theory page).
+
+Coordinates are in units of the noise's standard deviation: distance 1 of the theory is `1 / noise_multiplier` here.
+"""
+
+from __future__ import annotations
+
+import enum
+import math
+from dataclasses import dataclass
+
+from scipy.special import ndtr
+
+from .binomial import hazard, log_cdf, log_pmf, log_sf
+from .kernel import Atom, LossLaw, Piece
+from .scheme import Adjacency, CappedPoisson, Overflow
+
+# Groups lighter than this are put on an infinite loss instead of being resolved.
+_LIGHTEST = 1e-290
+
+
+class Analysis(str, enum.Enum):
+    """Which proof the numbers rest on.
+
+    `refined` is the tightest; `note` is the analysis of Ganesh (2025); `union` is the earlier strategy that adds the
+    chance of any overflow to delta. The last two are for comparison, and for policy truncate only.
+    """
+
+    REFINED = "refined"
+    NOTE = "note"
+    UNION = "union"
+
+    def __str__(self) -> str:
+        return self.value
+
+
+@dataclass(frozen=True)
+class CapWeights:
+    """How the others fill the batch, for policy truncate; the names follow the theory page.
+
+    room: Pr[at most B-2 others drawn]; w: exactly B-1; tau: at least B; tq = tau q; c = p w + tq.
+    """
+
+    room: float
+    w: float
+    tau: float
+    tq: float
+    c: float
+    q: float
+
+
+def cap_weights(n: int, p: float, cap: int) -> CapWeights:
+    """The weights of THEORY section 1; the heaviest of the three groups is the complement, so that they sum to one."""
+    w = math.exp(log_pmf(cap - 1, n - 1, p))
+    tau = math.exp(log_sf(cap, n - 1, p))
+    room = math.exp(log_cdf(cap - 2, n - 1, p)) if cap >= 2 else 0.0
+    if room >= max(w, tau):
+        room = 1.0 - w - tau
+    elif tau >= w:
+        tau = 1.0 - w - room
+    else:
+        w = 1.0 - room - tau
+    log_tq = math.log(cap / n) + log_sf(cap + 1, n, p) if cap < n else -math.inf
+    q = min(p, math.exp(log_tq - log_sf(cap, n - 1, p))) if cap < n else p
+    tq = tau * q
+    return CapWeights(room, w, tau, tq, p * w + tq, q)
+
+
+def _piece(sigma: float, weights: list[tuple[float, float, float, float]], low: float = -math.inf,
+           high: float = math.inf) -> Piece:  # fmt: skip
+    """A piece from rows (distance, p, q, p - q); rows without mass are dropped."""
+    rows = [row for row in weights if row[1] != 0.0 or row[2] != 0.0]
+    distance, p, q, d = zip(*rows, strict=True)
+    return Piece(tuple(v / sigma for v in distance), p, q, d, low / sigma, high / sigma)
+
+
+def poisson(p: float, sigma: float, adjacency: Adjacency, *, weight: float = 1.0, distance: float = 1.0,
+            scale: float = 1.0) -> list[Piece]:  # fmt: skip
+    """Poisson sampling at rate p; `scale` multiplies P only (policy reject under add-remove)."""
+    if adjacency is Adjacency.REPLACE_ONE:
+        rest = weight * (1.0 - p)
+        hit = weight * p
+        rows = [(0.0, rest, rest, 0.0), (distance, hit, 0.0, hit), (-distance, 0.0, hit, -hit)]
+    else:
+        # scale (1-p) - 1 and scale p, written so that nothing cancels for small p
+        rest = scale * (1.0 - p)
+        rows = [
+            (0.0, weight * rest, weight, weight * ((scale - 1.0) - scale * p)),
+            (distance, weight * scale * p, 0.0, weight * scale * p),
+        ]
+    return [_piece(sigma, rows)]
+
+
+def _note_capped(v: CapWeights, sigma: float, adjacency: Adjacency) -> list[Piece]:
+    """The group r = 2 of the note's Theorems 3.1, 3.3 and 3.4, with weight tau."""
+    rest, hit = v.tau - v.tq, v.tq
+    if adjacency is Adjacency.ZERO_OUT:
+        return [_piece(sigma, [(0.0, rest, rest, 0.0), (2.0, hit, 0.0, hit), (-1.0, 0.0, hit, -hit)])]
+    return poisson(v.q, sigma, adjacency, weight=v.tau, distance=2.0)
+
+
+def _refined_capped(v: CapWeights, p: float, sigma: float, adjacency: Adjacency) -> tuple[list[Piece], list[Atom]]:
+    """The group of at least B-1 others (THEORY section 4): one pair above the stitch, another below, an atom at it."""
+    stay, swap = (1.0 - p) * v.w, v.tau - v.tq
+    gain = p * v.w
+    if adjacency is Adjacency.ADD_REMOVE:
+        # loss above log(1-q): x_1 = -v; below it: x_1 = v; they meet at x = stitch
+        stitch = math.inf
+        if v.w > 0.0 and v.q < p and v.c > 0.0:
+            stitch = 0.5 + sigma**2 * (math.log(v.c) - math.log(p - v.q) - math.log(v.w))
+        above = [(0.0, v.c, 0.0, v.c), (1.0, stay, v.w, -gain), (2.0, swap, v.tau, -v.tq)]
+        pieces = [_piece(sigma, above, high=stitch)]
+        if stitch < math.inf:
+            below = [(0.0, v.c + swap, v.tau, gain), (1.0, stay, v.w, -gain)]
+            pieces.append(_piece(sigma, below, low=stitch))
+        share = _between((stitch - 2.0) / sigma, stitch / sigma) if stitch < math.inf else 0.0
+        return pieces, [Atom(math.log1p(-v.q), swap * share, v.tau * share)] if share > 0.0 and swap > 0.0 else []
+    if adjacency is Adjacency.ZERO_OUT:
+        above = [(0.0, v.c, 0.0, v.c), (1.0, stay, v.w + v.tq, -v.c), (2.0, swap, swap, 0.0)]
+        below = [(0.0, stay, v.w + v.tq, -v.c), (1.0, swap + v.c, swap, v.c)]
+        atom = swap * _between(-0.5 / sigma, 1.5 / sigma)
+        return [_piece(sigma, above, high=0.5), _piece(sigma, below, high=0.5)], [Atom(0.0, atom, atom)]
+    above = [(0.0, v.c, 0.0, v.c), (1.0, stay, stay, 0.0), (2.0, swap, swap + v.c, -v.c)]
+    below = [(0.0, 0.0, v.c, -v.c), (1.0, stay, stay, 0.0), (2.0, swap + v.c, swap, v.c)]
+    atom = swap * _between(-1.0 / sigma, 1.0 / sigma)
+    return [_piece(sigma, above, high=1.0), _piece(sigma, below, high=1.0)], [Atom(0.0, atom, atom)]
+
+
+def _between(low: float, high: float) -> float:
+    return float(ndtr(-low) - ndtr(-high)) if low > 0 else float(ndtr(high) - ndtr(low))
+
+
+def _reject(n: int, p: float, cap: int, sigma: float, adjacency: Adjacency) -> tuple[list[Piece], list[Atom]]:
+    """THEORY section 5: plain Poisson, and nothing at all where the others already fill the batch."""
+    if adjacency is Adjacency.ADD_REMOVE:
+        full, not_full = hazard(cap, n - 1, p)  # b' and 1 - b'
+        growth = p * full / (1.0 - p * full)  # k - 1
+        k = 1.0 + growth
+        hit = not_full * k * p
+        rows = [(0.0, not_full * k * (1.0 - p), not_full, not_full * (growth - k * p)), (1.0, hit, 0.0, hit)]
+        pieces = [_piece(sigma, rows)] if not_full > 0.0 else []
+        loss = math.log1p(growth - k * p) if p < 1.0 else -math.inf
+        return pieces, [Atom(loss, full * k * (1.0 - p), full)] if full > 0.0 and p < 1.0 else []
+    at_cap, below_cap = hazard(cap, n, p)
+    full = at_cap * (1.0 - cap / n)
+    not_full = below_cap + at_cap * (cap / n)
+    return poisson(p, sigma, adjacency, weight=not_full), [Atom(0.0, full, full)]
+
+
+def loss_law(scheme: CappedPoisson, sigma: float, adjacency: Adjacency, analysis: Analysis) -> LossLaw:
+    """The loss law of one step on one group; `analysis="union"` gives plain Poisson, the accountant adds the rest."""
+    n, p, cap = scheme.group_size, scheme.sampling_probability, scheme.max_batch_size
+    weight_error = 1e-12 + 1e-15 * math.sqrt(n)
+    if cap >= n or analysis is Analysis.UNION:
+        return LossLaw(tuple(poisson(p, sigma, adjacency)))
+    if scheme.overflow is Overflow.REJECT:
+        pieces, atoms = _reject(n, p, cap, sigma, adjacency)
+        return LossLaw(tuple(pieces), tuple(atoms), weight_error=weight_error)
+    v = cap_weights(n, p, cap)
+    if v.w + v.tau < _LIGHTEST:
+        return LossLaw(tuple(poisson(p, sigma, adjacency)), lost=_LIGHTEST)
+    if analysis is Analysis.NOTE:
+        free = poisson(p, sigma, adjacency, weight=1.0 - v.tau if v.tau < 0.5 else v.room + v.w)
+        capped, atoms = (_note_capped(v, sigma, adjacency) if v.tau > 0.0 else []), []
+    else:
+        free = poisson(p, sigma, adjacency, weight=v.room) if v.room > 0.0 else []
+        capped, atoms = _refined_capped(v, p, sigma, adjacency)
+    return LossLaw(tuple(free + capped), tuple(atoms), weight_error=weight_error)
