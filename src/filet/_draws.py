@@ -1,0 +1,154 @@
+"""Exact draws from a stream of words: bounded integers, batch sizes, uniform subsets, Gaussians."""
+
+from __future__ import annotations
+
+import functools
+import math
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import ndtri
+
+from ._streams import Stream, Words
+from .scheme import CappedPoisson, Overflow
+
+Indices = NDArray[np.signedinteger[Any]]
+
+_WORD = 2**64
+
+
+def index_dtype(dataset_size: int) -> np.dtype[np.signedinteger[Any]]:
+    """The smallest signed integer type that holds both -1 and `dataset_size - 1`.
+
+    >>> index_dtype(128), index_dtype(129)
+    (dtype('int8'), dtype('int16'))
+    """
+    kinds: tuple[type[np.signedinteger[Any]], ...] = (np.int8, np.int16, np.int32, np.int64)
+    return np.dtype(next(kind for kind in kinds if dataset_size - 1 <= np.iinfo(kind).max))
+
+
+def integers_below(stream: Stream, bound: int, count: int) -> Words:
+    """`count` independent integers, each exactly uniform on [0, bound).
+
+    Words beyond the last multiple of `bound` are drawn again, which happens with chance `bound / 2**64` or less.
+    After 64 rounds (chance below 2**-64) the rest is taken as it is, so that the loop has an end.
+    """
+    words = stream.words(count)
+    excess = _WORD % bound
+    if excess:
+        last = np.uint64(_WORD - excess - 1)
+        for _ in range(64):
+            over = np.flatnonzero(words > last)
+            if not over.size:
+                break
+            words[over] = stream.words(over.size)
+    divisor = np.uint64(bound)
+    return words - words // divisor * divisor
+
+
+class SizeLaw:
+    """The law of a capped batch's size, as a table of 64-bit thresholds; one word draws one size.
+
+    Guarantees: sizes outside the table had a total chance below 2**-79; every other chance is right to a relative
+    error of about 1e-15 per size between it and the mode, and is rounded to a multiple of 2**-64. Building it costs
+    O(sqrt(max_batch_size)) time and memory at most, drawing O(log) of that. The same on every platform: only
+    correctly rounded operations are used.
+    """
+
+    def __init__(self, first: int, thresholds: Words) -> None:
+        self.first = first
+        self.thresholds = thresholds
+
+    def draw(self, stream: Stream) -> int:
+        return self.first + int(np.searchsorted(self.thresholds, stream.words(1)[0], side="right"))
+
+
+def _constant(size: int) -> SizeLaw:
+    return SizeLaw(size, np.empty(0, dtype=np.uint64))
+
+
+@functools.lru_cache(maxsize=64)
+def size_law(scheme: CappedPoisson) -> SizeLaw:
+    """The table for one scheme (for one group, if it is cyclic)."""
+    n, p = scheme.group_size, scheme.sampling_probability
+    cap = min(scheme.max_batch_size, n)
+    if p == 1.0:
+        return _constant(cap)
+    # Bernstein: |Bin - np| exceeds 37 + 11 sd with chance below 2**-79. The conditioned law falls off
+    # at least as fast below its own mode, because the binomial is log-concave.
+    reach = math.ceil(38 + 11 * math.sqrt(n * p * (1.0 - p)))
+    mode = min(n, math.floor((n + 1) * Fraction(p)))
+    top = min(n, mode + reach)
+    if scheme.overflow is Overflow.REJECT:
+        mode, top = min(mode, cap), min(top, cap)
+    first = max(0, mode - reach)
+    if first >= cap:
+        return _constant(cap)
+    weights = _integer_weights(n, p, first, mode, top)
+    # The last size needs no threshold; nor, under truncation, does anything from the cap upwards.
+    nonzero = np.flatnonzero(weights)
+    last = max(mode - first, int(nonzero[-1]) if nonzero.size else 0)
+    return SizeLaw(first, np.cumsum(weights[: min(last, cap - first)], dtype=np.uint64))
+
+
+def _integer_weights(n: int, p: float, first: int, mode: int, top: int) -> Words:
+    """Chances of the sizes first..top in units of 2**-64, relative to their total; the mode takes the rounding.
+
+    They sum to 2**64 exactly, so the mode's own entry wraps to 0 if it is the only size left.
+    """
+    sizes = np.arange(first + 1, top + 1, dtype=np.int64)
+    ratios = (n - (sizes - 1)).astype(np.float64) / sizes * (p / (1.0 - p))  # Pr[size] / Pr[size - 1]
+    at = mode - first
+    below = np.cumprod(1.0 / ratios[:at][::-1])[::-1]
+    chances = np.concatenate((below, [1.0], np.cumprod(ratios[at:])))
+    scaled = np.rint(chances / math.fsum(chances) * float(_WORD))
+    scaled[at] = 0.0
+    weights = scaled.astype(np.uint64)
+    weights[at] = (_WORD - sum(weights.tolist())) % _WORD
+    return weights
+
+
+def subset(stream: Stream, population: int, size: int, dtype: np.dtype[Any]) -> Indices:
+    """A uniformly random `size`-subset of [0, population), in ascending order, in O(size) memory.
+
+    Each round draws as many integers as are missing and keeps the distinct ones. By symmetry, given how many
+    these are, every set of that many is equally likely. The next round extends it by ranks within its
+    complement, so every round adds at least one element: at most `size` rounds, two or three in practice.
+    """
+    if 2 * size > population:
+        inside = np.ones(population, dtype=np.bool_)
+        inside[subset(stream, population, population - size, dtype)] = False
+        return np.flatnonzero(inside).astype(dtype)
+    chosen: Indices = np.empty(0, dtype=dtype)
+    while chosen.size < size:
+        ranks = _distinct(integers_below(stream, population - chosen.size, size - chosen.size).astype(dtype))
+        if not chosen.size:
+            chosen = ranks
+            continue
+        # The r-th absent element is r plus the number of chosen elements before it.
+        before = np.searchsorted(chosen - np.arange(chosen.size, dtype=dtype), ranks, side="right")
+        chosen = np.sort(np.concatenate((chosen, ranks + before.astype(dtype))))
+    return chosen
+
+
+def _distinct(values: Indices) -> Indices:
+    """The distinct values in ascending order."""
+    values = np.sort(values)
+    new = np.empty(values.size, dtype=np.bool_)
+    new[:1] = True
+    np.not_equal(values[1:], values[:-1], out=new[1:])
+    return values[new]
+
+
+def normals(stream: Stream, count: int) -> NDArray[np.float64]:
+    """`count` standard Gaussians by inversion: 127 bits of tail probability and a sign bit each.
+
+    The largest magnitude is 13.1, which a true Gaussian exceeds with chance 2**-128.
+    """
+    high, low = stream.words(2 * count).reshape(2, count)
+    sign = np.where(low & np.uint64(1), -1.0, 1.0)
+    # Half a unit keeps the tail above 0, and a tail of exactly 1/2 is a Gaussian of 0.
+    tail = high * 2.0**-65 + ((low >> np.uint64(1)) + 0.5) * 2.0**-128
+    return np.asarray(sign * -ndtri(np.minimum(tail, 0.5)), dtype=np.float64)

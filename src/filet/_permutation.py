@@ -1,0 +1,95 @@
+"""A keyed random permutation of [0, n): who is in which group of a cyclic scheme."""
+
+from __future__ import annotations
+
+import functools
+
+import numpy as np
+
+from ._draws import Indices, index_dtype
+from ._streams import Purpose, Source, Words
+
+TABLE_SIZE = 2**20
+ROUNDS = 6
+
+
+class Permutation:
+    """Maps positions to examples; group `g` is the image of positions `g m .. (g + 1) m - 1`.
+
+    Up to 2**20 examples: a table, every permutation equally likely. Above: a keyed Feistel network, which is
+    pseudo-random (not cryptographic) and costs O(positions asked for) time and memory. Both are bijections for
+    every key, which is all that the privacy analysis asks of the partition.
+    """
+
+    def __init__(self, source: Source, size: int) -> None:
+        self._source = source
+        self._size = size
+
+    def __call__(self, positions: Indices) -> Indices:
+        if self._size <= TABLE_SIZE:
+            return self._table[positions]
+        return feistel(self._round_keys, self._size, positions)
+
+    @functools.cached_property
+    def _table(self) -> Indices:
+        return shuffled(self._source, self._size)
+
+    @functools.cached_property
+    def _round_keys(self) -> Words:
+        return self._source.at(Purpose.PARTITION, 1).words(2 * ROUNDS)
+
+
+def shuffled(source: Source, size: int) -> Indices:
+    """All of [0, size) in an order drawn uniformly: the ranks of distinct random words."""
+    stream = source.at(Purpose.PARTITION, 0)
+    words = stream.words(size)
+    # Two equal words (chance below 2**-25) would favour the lower index. Redrawing everything stays exact.
+    for _ in range(64):
+        ordered = np.sort(words)
+        if not (ordered[1:] == ordered[:-1]).any():
+            break
+        words = stream.words(size)
+    return np.argsort(words).astype(index_dtype(size))
+
+
+def feistel(round_keys: Words, size: int, positions: Indices) -> Indices:
+    """Images of positions under a Feistel network on the smallest grid of 2**bits columns that holds [0, size).
+
+    An image outside [0, size) is sent on until it comes back in. It follows a cycle of a permutation, so it does
+    come back; and as less than one row of about sqrt(size) is outside, it seldom has to.
+    """
+    bits = (size - 1).bit_length() // 2
+    rows = np.uint64(-(-size >> bits))
+    images = _network(round_keys, bits, rows, positions.astype(np.uint64))
+    bound = np.uint64(size)
+    outside = np.flatnonzero(images >= bound)
+    while outside.size:
+        again = _network(round_keys, bits, rows, images[outside])
+        images[outside] = again
+        outside = outside[again >= bound]
+    return images.astype(positions.dtype)
+
+
+def _network(round_keys: Words, bits: int, rows: np.uint64, cells: Words) -> Words:
+    shift, mask = np.uint64(bits), np.uint64((1 << bits) - 1)
+    row, column = cells >> shift, cells & mask
+    for number, (multiplier, summand) in enumerate(round_keys.reshape(-1, 2)):
+        if number % 2:
+            row += _scramble(column, multiplier, summand)
+            row -= row // rows * rows
+        else:
+            column += _scramble(row, multiplier, summand)
+            column &= mask
+    row <<= shift
+    row |= column
+    return row
+
+
+def _scramble(values: Words, multiplier: np.uint64, summand: np.uint64) -> Words:
+    """A keyed function of values below 2**32 to 44 bits: strongly universal, then mixed once more."""
+    mixed: Words = values * multiplier
+    mixed += summand
+    mixed ^= mixed >> np.uint64(32)
+    mixed *= np.uint64(0xD6E8FEB86659FD93)
+    mixed >>= np.uint64(20)
+    return mixed

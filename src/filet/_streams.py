@@ -1,0 +1,142 @@
+"""Keys and keyed random streams: 64-bit words that depend only on the key, the purpose and the step.
+
+Every stream is read as raw words and converted by filet itself (`_draws`), so that a key gives the same batches on
+every platform and under every NumPy version. One key drives disjoint counters for each purpose and step: two
+streams never share a block.
+"""
+
+from __future__ import annotations
+
+import enum
+import hashlib
+import secrets
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from . import _validate
+from .errors import MissingExtraError
+
+Words = NDArray[np.uint64]
+
+MIN_KEY_BYTES = 16
+MAX_KEY_BYTES = 64
+_REMEDY = "pass 16 to 64 random bytes such as secrets.token_bytes(32), or None for a fresh key"
+
+
+class Purpose(enum.IntEnum):
+    """What a stream is for. The number is part of the counter: never reuse or renumber one."""
+
+    BATCH = 1
+    PARTITION = 2
+    NOISE = 3
+
+
+class Key:
+    """A secret of 256 bits, hashed from what the user gave. Its `repr` shows nothing.
+
+    >>> Key(b"sixteen bytes ok")
+    Key(hidden)
+    """
+
+    __slots__ = ("_secret",)
+
+    def __init__(self, key: Any = None) -> None:
+        self._secret = hashlib.blake2b(_key_bytes(key), digest_size=32, person=b"filet key").digest()
+
+    def __repr__(self) -> str:
+        return "Key(hidden)"
+
+    def derive(self, name: str, size: int) -> bytes:
+        """A sub-key for the cipher called `name`; sub-keys of different names tell nothing of each other."""
+        return hashlib.blake2b(name.encode(), digest_size=size, key=self._secret, person=b"filet sub-key").digest()
+
+
+def _key_bytes(key: Any) -> bytes:
+    """The user's key as bytes, tagged by type. No message here may contain the key."""
+    if key is None:
+        return b"bytes" + secrets.token_bytes(32)
+    if isinstance(key, np.integer):
+        key = int(key)
+    if isinstance(key, int) and not isinstance(key, bool):
+        if key < 0:
+            raise _validate.fail(f"key is a negative integer; {_REMEDY}")
+        if key.bit_length() > 256:
+            raise _validate.fail(f"key is an integer of {key.bit_length()} bits, more than 256; {_REMEDY}")
+        return b"int" + key.to_bytes(32, "little")
+    if isinstance(key, (bytes, bytearray, memoryview)):
+        data = bytes(key)
+        if not MIN_KEY_BYTES <= len(data) <= MAX_KEY_BYTES:
+            raise _validate.fail(f"key has {len(data)} bytes, not {MIN_KEY_BYTES} to {MAX_KEY_BYTES}; {_REMEDY}")
+        return b"bytes" + data
+    raise _validate.fail(f"key is of type {type(key).__name__}, not bytes or int; {_REMEDY}")
+
+
+class Stream(Protocol):
+    """Endless random words, read in order."""
+
+    def words(self, count: int) -> Words:
+        """The next `count` words, as a fresh writable array."""
+
+
+class Source(Protocol):
+    """Everything one key can give."""
+
+    def at(self, purpose: Purpose, step: int) -> Stream:
+        """The stream for one purpose and step, always from its beginning."""
+
+
+def open_source(key: Key, *, secure: bool) -> Source:
+    return _AesSource(key) if secure else _PhiloxSource(key)
+
+
+class _PhiloxStream:
+    def __init__(self, key: Words, counter: Words) -> None:
+        # A new generator per stream, never a shared one: samplers may be used from several threads.
+        self._generator = np.random.Philox(key=key, counter=counter)
+
+    def words(self, count: int) -> Words:
+        return np.asarray(self._generator.random_raw(count), dtype=np.uint64)
+
+
+class _PhiloxSource:
+    """Philox4x64-10 with a 128-bit key; the 256-bit counter holds (block, 0, step, purpose)."""
+
+    def __init__(self, key: Key) -> None:
+        self._key = _words(key.derive("philox", 16))
+
+    def at(self, purpose: Purpose, step: int) -> Stream:
+        return _PhiloxStream(self._key, np.array([0, 0, step, purpose], dtype=np.uint64))
+
+
+class _AesStream:
+    def __init__(self, encryptor: Any) -> None:
+        self._encryptor = encryptor
+
+    def words(self, count: int) -> Words:
+        return _words(bytearray(self._encryptor.update(bytes(8 * count))))
+
+
+class _AesSource:
+    """AES-256 in counter mode; the 128-bit counter block holds (purpose: 1 byte, step: 8 bytes, block: 7 bytes)."""
+
+    def __init__(self, key: Key) -> None:
+        try:
+            from cryptography.hazmat.primitives import ciphers
+        except ImportError:
+            raise MissingExtraError(
+                "secure=True needs the package cryptography; install it with pip install 'filet[secure]'"
+            ) from None
+        self._ciphers = ciphers
+        self._key = key.derive("aes-ctr", 32)
+
+    def at(self, purpose: Purpose, step: int) -> Stream:
+        block = bytes([purpose]) + step.to_bytes(8, "big") + bytes(7)
+        cipher = self._ciphers.Cipher(self._ciphers.algorithms.AES(self._key), self._ciphers.modes.CTR(block))
+        return _AesStream(cipher.encryptor())
+
+
+def _words(data: bytes | bytearray) -> Words:
+    """Bytes as words, little-endian on every platform."""
+    return np.frombuffer(data, dtype="<u8").astype(np.uint64, copy=False)
