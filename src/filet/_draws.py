@@ -81,8 +81,12 @@ def size_law(scheme: CappedPoisson) -> SizeLaw:
     reach = math.ceil(38 + 11 * math.sqrt(n * p * (1.0 - p)))
     mode = min(n, math.floor((n + 1) * Fraction(p)))
     top = min(n, mode + reach)
+    if scheme.overflow is Overflow.REJECT and cap < mode:
+        # From the cap down, each size is at most `fall` times as likely as the next: 1/2 or less once cap < np / 2.
+        fall = cap / (n - cap + 1) * ((1.0 - p) / p)
+        mode, reach = cap, min(reach, math.ceil(56 / -math.log(fall)) if 0.0 < fall < 1.0 else reach)
     if scheme.overflow is Overflow.REJECT:
-        mode, top = min(mode, cap), min(top, cap)
+        top = min(top, cap)
     first = max(0, mode - reach)
     if first >= cap:
         return _constant(cap)

@@ -115,14 +115,17 @@ class Piece:
         logs = [math.log(v) for v in self.p + self.q if v > 0.0]
         return max(logs) - min(logs) if logs else 0.0
 
-    def tails_above(self, loss: Array) -> tuple[Array, Array]:
-        """P- and Q-mass of the outcomes of this piece with a loss above the given one."""
-        x = self.threshold(loss)
+    def profile(self, epsilon: Array) -> Array:
+        """This piece's part of H_{e^epsilon}(P || Q): its outcomes with a loss above epsilon."""
+        x = self.threshold(epsilon)
         low, high = (x, self.high) if self.increasing else (self.low, x)
-        mass = [_interval(low - m, high - m) for m in self.means]
-        return sum(w * v for w, v in zip(self.p, mass, strict=True)), sum(
-            w * v for w, v in zip(self.q, mass, strict=True)
-        )  # type: ignore[return-value]
+        cells = [_interval(low - m, high - m) for m in self.means]
+        p, q, d = (sum(w * v for w, v in zip(weights, cells, strict=True)) for weights in (self.p, self.q, self.d))
+        with np.errstate(over="ignore", invalid="ignore"):
+            # P - a Q, written as (P - Q) - (a - 1) Q where the two nearly cancel
+            near = np.asarray(d - np.expm1(epsilon) * q)
+            far = np.asarray(np.where(q > 0, p - np.exp(epsilon) * q, p))
+        return np.maximum(np.where(epsilon < 0.5, near, far), 0.0)
 
 
 def _interval(low: Array | float, high: Array | float) -> Array:
@@ -153,9 +156,7 @@ class LossLaw:
         """The hockey-stick divergence H_{e^epsilon}(P || Q) for epsilon >= 0 (no cancellation against 1 - e^epsilon)."""
         total = np.zeros_like(epsilon)
         for piece in self.pieces:
-            p, q = piece.tails_above(epsilon)
-            with np.errstate(over="ignore", invalid="ignore"):
-                total += np.maximum(np.where(q > 0, p - np.exp(epsilon) * q, p), 0.0)
+            total += piece.profile(epsilon)
         for atom in self.atoms:
             total += np.where(atom.loss > epsilon, -np.expm1(epsilon - atom.loss), 0.0) * atom.p
         return total

@@ -29,21 +29,60 @@ class Discrete:
     weight_error: float
 
 
-def _edges(piece: Piece, width: float, reach: float) -> Array:
-    """Cell edges in increasing x, equally spaced where either density matters, with the interval's ends."""
-    low = max(piece.low, min(piece.means) - reach)
-    high = min(piece.high, max(piece.means) + reach)
-    if not low < high:  # the interval lies in a far tail: one cell suffices
-        return np.array([piece.low, piece.high])
-    inner = np.linspace(low, high, 2 + math.ceil((high - low) / width))
-    ends_low = [] if low == piece.low else [piece.low]
-    ends_high = [] if high == piece.high else [piece.high]
-    return np.concatenate([ends_low, inner, ends_high])
+@dataclass(frozen=True)
+class Focus:
+    """Where cells should be small: near the losses that decide an answer at `epsilon` under the tilt `c`.
+
+    Any partition into cells gives proven bounds; this only makes them tight.
+    """
+
+    reach: float  # standard deviations beyond the outermost means at which the last, open cells begin
+    cells: int  # about this many cells in all
+    epsilon: float = 0.0
+    c: float = 0.0
 
 
-def _ordered_cells(piece: Piece, width: float, reach: float) -> tuple[Array, Array, Array, Array]:
+def partition(law: LossLaw, focus: Focus) -> list[Array]:
+    """Cell edges, in increasing x, for each piece.
+
+    The error of a cell of width v grows as I v^2 per unit of x, where I is the tilted mass times the squared slope of
+    the loss. For a given number of cells the sum is smallest if v is proportional to I^(-1/3).
+    """
+    grids, tilted, jumping = [], [], []
+    for piece in law.pieces:
+        low = max(piece.low, min(piece.means) - focus.reach)
+        high = min(piece.high, max(piece.means) + focus.reach)
+        if not low < high:  # the interval lies in a far tail: one cell suffices
+            low = high = min(max(low, piece.low), piece.high)
+        x = np.linspace(low, high, 2 + math.ceil((high - low) / 0.08))
+        log_p, _ = piece.log_densities(x)
+        loss = piece.loss(x)
+        slope = np.abs(np.gradient(loss, x)) if low < high else np.zeros_like(x)
+        with np.errstate(divide="ignore"):
+            base = log_p - 0.5 * x * x + 2.0 * np.log(slope)
+        grids.append(x)
+        tilted.append(base + focus.c * loss)
+        jumping.append(base + np.minimum(0.0, (focus.c + 10.0 / max(focus.epsilon, 1e-3)) * (loss - focus.epsilon)))
+    top_tilted = max(float(v.max()) for v in tilted)
+    top_jumping = max(float(v.max()) for v in jumping)
+    densities = []
+    for one, other in zip(tilted, jumping, strict=True):
+        weight = np.exp(one - top_tilted) + np.exp(other - top_jumping) if top_tilted > -math.inf else np.ones_like(one)
+        densities.append(np.cbrt(weight + 1e-6))
+    counts = [np.concatenate([[0.0], np.cumsum(0.5 * (g[1:] + g[:-1]) * np.diff(x))])
+              for g, x in zip(densities, grids, strict=True)]  # fmt: skip
+    unit = sum(float(count[-1]) for count in counts) / focus.cells
+    edges = []
+    for piece, x, count in zip(law.pieces, grids, counts, strict=True):
+        inner = np.interp(np.linspace(0.0, count[-1], 2 + math.ceil(count[-1] / max(unit, 1e-300))), count, x)
+        inner[0], inner[-1] = x[0], x[-1]
+        ends = np.concatenate([[piece.low], inner, [piece.high]])
+        edges.append(ends[np.concatenate([[True], np.diff(ends) > 0])])
+    return edges
+
+
+def _ordered_cells(piece: Piece, x: Array) -> tuple[Array, Array, Array, Array]:
     """Edge losses (increasing; +-inf at open ends) and the P-, Q- and (P-Q)-masses of the cells."""
-    x = _edges(piece, width, reach)
     finite = np.isfinite(x)
     up = piece.increasing
     loss = np.empty_like(x)
@@ -55,12 +94,12 @@ def _ordered_cells(piece: Piece, width: float, reach: float) -> tuple[Array, Arr
     return np.maximum.accumulate(loss), p, q, d
 
 
-def discretise_above(law: LossLaw, width: float, reach: float) -> tuple[Discrete, Discrete]:
-    """Dominating discrete losses, for (P, Q) and for (Q, P)."""
+def discretise_above(law: LossLaw, edges: list[Array]) -> Discrete:
+    """The dominating discrete loss on the given cells."""
     losses, masses = [], []
-    infinite_p = infinite_q = law.lost
-    for piece in law.pieces:
-        loss, p, q, d = _ordered_cells(piece, width, reach)
+    infinite = law.lost
+    for piece, x in zip(law.pieces, edges, strict=True):
+        loss, p, q, d = _ordered_cells(piece, x)
         at = np.zeros_like(loss)  # P-mass at each edge loss
         low, high = loss[:-1], loss[1:]
         inner = np.isfinite(low) & np.isfinite(high)
@@ -72,13 +111,12 @@ def discretise_above(law: LossLaw, width: float, reach: float) -> tuple[Discrete
         upper = np.where(inner, p * share, 0.0)
         at[1:] += upper
         at[:-1] += np.where(inner, p - upper, 0.0)
-        if math.isinf(loss[0]):  # losses from -inf: round up to the first edge; the rest of Q has loss -inf
+        if math.isinf(loss[0]):  # losses from -inf: round up to the first edge
             at[1] += p[0]
-            infinite_q += max(q[0] - p[0] * math.exp(min(700.0, -loss[1])), 0.0)
         if math.isinf(loss[-1]):  # losses to +inf: keep the Q-mass at the last edge; the rest of P is at +inf
             kept = min(q[-1] * math.exp(min(700.0, loss[-2])), p[-1])
             at[-2] += kept
-            infinite_p += p[-1] - kept
+            infinite += float(p[-1] - kept)
         finite = np.isfinite(loss)
         losses.append(loss[finite])
         masses.append(at[finite])
@@ -87,30 +125,22 @@ def discretise_above(law: LossLaw, width: float, reach: float) -> tuple[Discrete
         masses.append(np.array([atom.p]))
     loss, mass = np.concatenate(losses), np.concatenate(masses)
     loss, mass = loss[mass > 0], mass[mass > 0]
-    log_mass = np.log(mass)
     # Infinite masses are sums of positive tails, good to a few parts in 1e13; round them up.
-    forward = Discrete(loss, log_mass, infinite_p * (1 + 1e-9), law.weight_error)
-    backward = Discrete(-loss, log_mass - loss, infinite_q * (1 + 1e-9), law.weight_error)
-    return forward, backward
+    return Discrete(loss, np.log(mass), infinite * (1 + 1e-9), law.weight_error)
 
 
-def discretise_below(law: LossLaw, width: float, reach: float) -> tuple[Discrete, Discrete]:
-    """Dominated discrete losses, for (P, Q) and for (Q, P)."""
-    losses, p_masses, q_masses = [], [], []
-    for piece in law.pieces:
-        _, p, q, d = _ordered_cells(piece, width, reach)
+def discretise_below(law: LossLaw, edges: list[Array]) -> Discrete:
+    """The dominated discrete loss on the given cells."""
+    losses, masses = [], []
+    for piece, x in zip(law.pieces, edges, strict=True):
+        _, p, q, d = _ordered_cells(piece, x)
         keep = (p > 1e-307) & (q > 1e-307)  # dropping outcomes lowers every profile
         p, q, d = p[keep], q[keep], d[keep]
         ratio = d / q
         losses.append(np.where(np.abs(ratio) < 0.5, np.log1p(np.maximum(ratio, -0.75)), np.log(p) - np.log(q)))
-        p_masses.append(p)
-        q_masses.append(q)
+        masses.append(p)
     for atom in law.atoms:
         if atom.p > 1e-307:
             losses.append(np.array([atom.loss]))
-            p_masses.append(np.array([atom.p]))
-            q_masses.append(np.array([atom.q]))
-    loss = np.concatenate(losses)
-    forward = Discrete(loss, np.log(np.concatenate(p_masses)), 0.0, law.weight_error)
-    backward = Discrete(-loss, np.log(np.concatenate(q_masses)), 0.0, law.weight_error)
-    return forward, backward
+            masses.append(np.array([atom.p]))
+    return Discrete(np.concatenate(losses), np.log(np.concatenate(masses)), 0.0, law.weight_error)

@@ -1,0 +1,248 @@
+"""Certified brackets of delta(epsilon) and epsilon(delta) for a composed run, in one direction.
+
+`Run` holds the loss laws of the phases. A query discretises them from above and from below, finely enough for the
+answer, inverts both (`inversion`), and returns an interval that contains the truth. If the interval is too wide the
+cells are refined; if it stays too wide an error is raised instead.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from .compose import STEP_ERROR, Composition, Phase
+from .inversion import Line, log_peak, saddle
+from .kernel import Array, LossLaw
+from .pld import Discrete, Focus, discretise_above, discretise_below, partition
+
+_REFINEMENTS = 4
+_CELLS = 800
+_RELATIVE, _ABSOLUTE = 1e-3, 1e-4  # the promised width of an epsilon bracket
+
+
+@dataclass(frozen=True)
+class Interval:
+    lower: float
+    upper: float
+
+
+def wide(bracket: Interval, share: float = 1.0) -> bool:
+    """Whether an epsilon bracket is wider than (a share of) what filet promises."""
+    return not bracket.upper - bracket.lower <= share * max(_RELATIVE * bracket.upper, _ABSOLUTE)
+
+
+class Side:
+    """The run seen from above or from below: one composition of discrete losses."""
+
+    def __init__(self, laws: Sequence[tuple[Discrete, int]], gaussian: float, above: bool) -> None:
+        self.phases = [Phase(law, steps) for law, steps in laws]
+        self.gaussian, self.above = gaussian, above
+        self.whole = Composition(self.phases, gaussian)
+        # Chance that some loss is infinite, by the union bound.
+        self.infinite = sum(steps * law.infinite for law, steps in laws) if above else 0.0
+
+    def guess(self, log_delta: float) -> tuple[float, float]:
+        """A starting point for epsilon(delta) and its tilt: saddle-point approximation, or one single large loss."""
+        jump = self._single_jump(log_delta)
+        spread = math.sqrt(
+            sum(p.steps * float(np.exp(p.law.log_mass) @ np.square(np.minimum(p.law.loss, jump / 3))) for p in self.phases)
+            + self.gaussian
+        )
+        if jump > 0 and spread * math.sqrt(-2.0 * log_delta) < jump:
+            return jump, saddle(self.whole, jump)
+        return self._saddle_point(log_delta)
+
+    def _single_jump(self, log_delta: float) -> float:
+        """The epsilon at which the sum of the steps' own deltas is delta."""
+        loss = np.concatenate([p.law.loss for p in self.phases])
+        log_mass = np.concatenate([p.law.log_mass + math.log(p.steps) for p in self.phases])
+        order = np.argsort(-loss)
+        loss, log_mass = loss[order], log_mass[order]
+        p = np.cumsum(np.exp(log_mass))
+        q = np.logaddexp.accumulate(log_mass - loss)
+        with np.errstate(over="ignore"):
+            delta = p - np.exp(np.minimum(loss + q, 700.0))
+        at = int(np.argmax(delta >= math.exp(log_delta)))
+        return float(loss[at]) if delta[at] >= math.exp(log_delta) else -math.inf
+
+    def _saddle_point(self, log_delta: float) -> tuple[float, float]:
+        def approximate(log_c: float) -> tuple[float, float]:
+            c = math.exp(log_c)
+            value, slope, curvature = self.whole.moments(c)
+            epsilon = slope - 1.0 / c - 1.0 / (c + 1.0)
+            curvature += c**-2 + (c + 1.0) ** -2
+            return epsilon, value - c * epsilon - math.log(c * (c + 1.0)) - 0.5 * math.log(2 * math.pi * curvature)
+
+        low, high, middle, step = -45.0, 45.0, 0.0, 1.5
+        sign = approximate(middle)[1] > log_delta
+        while low < middle < high:
+            following = middle + (step if sign else -step)
+            new = approximate(following)[1] > log_delta
+            if new != sign:
+                low, high = min(middle, following), max(middle, following)
+                break
+            middle, step = following, step * 1.6
+        for _ in range(8):
+            middle = 0.5 * (low + high)
+            low, high = (middle, high) if approximate(middle)[1] > log_delta else (low, middle)
+        return approximate(0.5 * (low + high))[0], math.exp(0.5 * (low + high))
+
+    def _shift(self, epsilon: float) -> float:
+        """The smoothing shift to aim at; from above it costs only its square."""
+        return (2e-3 if self.above else 3e-4) * max(epsilon, 0.1)
+
+    def lines(self, epsilon: float, log_delta: float, fineness: float) -> Sampled:
+        """Lines through the transform for queries near epsilon; with a cap on the losses where no tilt would do."""
+        tolerable = math.log(1e-4 / (self.whole.total_steps * STEP_ERROR))
+        shift = self._shift(epsilon) / fineness
+        whole = Line(self.whole, epsilon, log_delta, shift)
+        if whole.log_amplitude <= tolerable or epsilon <= 0:
+            return Sampled(self, [whole.sample()], 0.0)
+        best: tuple[float, Line, Composition, float] | None = None
+        for stretch in (1.3, 1.15, 1.07, 1.03):
+            cap = epsilon * stretch
+            chance = sum(p.steps * float(np.exp(p.law.log_mass[p.law.loss > cap]).sum()) for p in self.phases)
+            if not 0 < chance < 0.5 or 0.5 * chance**2 > 1e-4 * math.exp(log_delta):
+                continue
+            line = Line(Composition(self.phases, self.gaussian, cap), epsilon, log_delta, shift)
+            if best is None or line.log_amplitude < best[0]:
+                best = line.log_amplitude, line, Composition(self.phases, self.gaussian, cap, jump=True), chance
+            if line.log_amplitude <= tolerable:
+                break
+        if best is None or best[0] > whole.log_amplitude:
+            return Sampled(self, [whole.sample()], 0.0)
+        _, line, jumping, chance = best
+        jump_line = Line(jumping, epsilon, log_delta, shift)
+        return Sampled(self, [line.sample(), jump_line.sample()], 0.5 * chance**2 * (1 + 1e-9))
+
+    def chernoff(self, log_delta: float) -> float:
+        """A crude but certain upper bound of epsilon(delta)."""
+        spare = math.exp(log_delta) - self.infinite
+        if spare <= 0:
+            return math.inf
+        c = 2.0 ** np.arange(-45.0, 45.0, 0.5)
+        log_mgf = self.whole.log_mgf(c) + self.whole.total_steps * STEP_ERROR
+        return max(0.0, float(((log_mgf + log_peak(c) - math.log(spare)) / c).min()) * (1 + 1e-12))
+
+
+class Sampled:
+    """Lines that add up to the composed delta, and the part that no line covers."""
+
+    def __init__(self, side: Side, lines: list[Line], uncovered: float) -> None:
+        self.side, self._lines, self.uncovered = side, lines, uncovered
+        self.c = max(line.c for line in lines)
+
+    def ratio(self, epsilon: float, log_delta: float) -> tuple[float, float, float]:
+        """Certified bound of delta(epsilon) over the given delta; its slope; the share of it that is error."""
+        above = self.side.above
+        rest = (self.side.infinite + self.uncovered if above else 0.0) / math.exp(log_delta)
+        bound, slope, error = rest, 0.0, rest
+        for line in self._lines:
+            # Above: the profile is convex in e^epsilon, so a random shift with mean factor 1 can only raise it.
+            # Below: the shift is at most s.
+            e = epsilon - line.drift if above else epsilon + line.s
+            reading = line.read(e)
+            scale = math.exp(min(700.0, line.log_unit(e) - log_delta))
+            off = reading.error if above else -reading.error - reading.alias
+            bound += scale * (reading.value + off)
+            slope += scale * reading.slope
+            error += scale * (reading.error + reading.alias)
+        if not math.isfinite(bound):
+            return math.nan, math.nan, math.inf
+        return bound, slope, error
+
+
+def solve(side: Side, log_delta: float, start: float, fineness: float) -> float:
+    """The smallest epsilon that is certified (above), or the largest that is refuted (below); NaN if neither is found."""
+    epsilon = max(start, 0.0)
+    best = math.nan
+    for _ in range(8):
+        built = epsilon
+        sampled = side.lines(built, log_delta, fineness)
+        settled = False
+        for _ in range(12):
+            ratio, slope, error = sampled.ratio(epsilon, log_delta)
+            if not ratio > 0.0:
+                break
+            good = ratio <= 1.0 if side.above else ratio >= 1.0
+            if good and (math.isnan(best) or (epsilon < best) == side.above):
+                best = epsilon
+            if epsilon == 0.0 and ratio <= 1.0:
+                return 0.0
+            if slope >= 0.0:
+                break
+            step = -math.log(ratio) * ratio / slope
+            step = min(max(step, -2.0 / sampled.c), 2.0 / sampled.c)
+            if abs(step) <= 1e-7 * max(epsilon, 0.1):
+                if good:
+                    return epsilon
+                step += 2e-8 * max(epsilon, 0.1) * (1.0 if side.above else -1.0)
+                settled = True
+            epsilon = max(0.0, epsilon + step)
+            if abs(epsilon - built) * sampled.c > 2.0 and not settled:
+                break
+        if epsilon == built:
+            break
+    return best
+
+
+class Run:
+    """Phases of loss laws with their steps, and Gaussian losses of total squared shift `gaussian`, in one direction."""
+
+    def __init__(self, laws: Sequence[tuple[LossLaw, int]], gaussian: float = 0.0) -> None:
+        self.laws = [(law, steps) for law, steps in laws if steps > 0]
+        self.gaussian = gaussian
+        self.steps = sum(steps for _, steps in self.laws)
+
+    def reversed(self) -> Run:
+        """The run with P and Q exchanged."""
+        return Run([(law.reversed(), steps) for law, steps in self.laws], self.gaussian)
+
+    def _edges(self, focus: Focus) -> list[list[Array]]:
+        return [partition(law, focus) for law, _ in self.laws]
+
+    def above(self, edges: list[list[Array]]) -> Side:
+        laws = [(discretise_above(law, e), steps) for (law, steps), e in zip(self.laws, edges, strict=True)]
+        return Side(laws, self.gaussian, True)
+
+    def below(self, edges: list[list[Array]]) -> Side:
+        laws = [(discretise_below(law, e), steps) for (law, steps), e in zip(self.laws, edges, strict=True)]
+        return Side(laws, self.gaussian, False)
+
+    def _reach(self, log_delta: float) -> float:
+        """Beyond this many standard deviations the losses of all steps weigh less than e^-10 delta."""
+        return math.sqrt(2.0 * (math.log(self.steps) - log_delta + 10.0))
+
+    def at_most(self, epsilon: float, delta: float) -> bool:
+        """Whether epsilon(delta) <= epsilon is proven by a quick look; False means "not known"."""
+        log_delta = math.log(delta)
+        focus = Focus(self._reach(log_delta), _CELLS // 4, epsilon, 1.0 / max(epsilon, 1e-3))
+        ratio, _, _ = self.above(self._edges(focus)).lines(epsilon, log_delta, 1.0).ratio(epsilon, log_delta)
+        return ratio <= 1.0
+
+    def epsilon(self, delta: float) -> Interval:
+        """Bracket of epsilon(delta)."""
+        log_delta = math.log(delta)
+        reach = self._reach(log_delta)
+        guess = self.above(self._edges(Focus(reach, 150))).guess(log_delta)
+        best = Interval(0.0, math.inf)
+        for level in range(_REFINEMENTS):
+            epsilon, c = guess
+            edges = self._edges(Focus(reach, _CELLS * 2**level, max(epsilon, 0.0), c))
+            above = self.above(edges)
+            upper = solve(above, log_delta, epsilon, 2.0**level)
+            if upper == 0.0:
+                return Interval(0.0, 0.0)
+            if not math.isfinite(upper):
+                upper = above.chernoff(log_delta)
+            start = upper if math.isfinite(upper) else epsilon
+            coarse = self._edges(Focus(reach, _CELLS // 2 * 2**level, max(start, 0.0), c))
+            lower = solve(self.below(coarse), log_delta, start, 2.0**level)
+            best = Interval(max(best.lower, 0.0 if math.isnan(lower) else lower), min(best.upper, upper))
+            if not wide(best, 0.9):
+                return best
+            guess = (start, saddle(above.whole, start))
+        return best
