@@ -460,9 +460,10 @@ class Composed:
 
     # -- the quadrature of M, in multiple precision --
 
-    def _nodes(self, c: mpf) -> tuple[list[Any], list[Any]]:
+    def _nodes(self, c: mpf, boost: float = 1) -> tuple[list[Any], list[Any]]:
         """Complex masses m_i e^{c l_i} and losses l_i with M(c + iu) = sum m_i e^{c l_i} e^{i u l_i}, u >= 0."""
         s, cut = self.L.s, mpf(10) ** (-(self.digits + 22))
+        fineness = self.fineness * boost
         masses: list[Any] = []
         losses: list[Any] = []
         norm = 1 / (s * mpmath.sqrt(2 * mp.pi))
@@ -482,7 +483,7 @@ class Composed:
             sign = 1 if piece.rising else -1
             if piece.hi is None or piece.hi > 2 + 18 * s:  # an end that far carries less than 1e-70
                 y = min(mp.pi * s * s / 4 if max(map(abs, [*piece.P, *piece.Q])) > 1 else mp.pi * s * s / 2, 3 * s / 2)
-                h = 2 * mp.pi * y / ((self.digits + 8) * mpmath.log(10)) / self.fineness
+                h = 2 * mp.pi * y / ((self.digits + 8) * mpmath.log(10)) / fineness
                 best = mpf(0)
                 for way in (1, -1):
                     j = 0 if way == 1 else 1
@@ -495,7 +496,7 @@ class Composed:
             else:
                 y = min(mp.pi * s * s / 4, s)
                 peak = max((mpf(2) ** (v / mpf(4)) for v in range(-12, 60)), key=lambda r: size_at(piece, piece.hi - s * r))
-                h = mpf("0.9") / (16 + self.digits) / self.fineness / max(1, peak / 4, piece.hi / (4 * s))
+                h = mpf("0.9") / (16 + self.digits) / fineness / max(1, peak / 4, piece.hi / (4 * s))
                 best, j = mpf(0), 0
                 t0 = -mpmath.log(mp.dps * mpmath.log(10))
                 while True:
@@ -528,9 +529,12 @@ class Composed:
         bits = 40 + int(3.33 * (self.digits + 22))
         with mp.extradps(10):
             c, w = mpf(c_float), 2 * mp.pi / mpf(P)
-            masses, losses = self._nodes(c)
-            M0 = mpmath.fsum(masses)
-            if abs(M0.imag) > abs(M0) * mpf(10) ** (-self.digits):
+            for boost in (1, 1.5, 2.25, 3.4, 5):  # M(c) must be real, though its nodes are not: a check of the grid
+                masses, losses = self._nodes(c, boost)
+                M0 = mpmath.fsum(masses)
+                if abs(M0.imag) < abs(M0) * mpf(10) ** (-self.digits - 3) / self.steps:
+                    break
+            else:
                 raise ArithmeticError(f"quadrature of M failed: {M0}")
             M0 = M0.real
             unit = mpf(2) ** bits

@@ -1,0 +1,1 @@
+"""Slow reference implementations, the judges of filet's accountant."""
