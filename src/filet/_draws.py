@@ -115,26 +115,49 @@ def _integer_weights(n: int, p: float, first: int, mode: int, top: int) -> Words
 
 
 def subset(stream: Stream, population: int, size: int, dtype: np.dtype[Any]) -> Indices:
-    """A uniformly random `size`-subset of [0, population), in ascending order, in O(size) memory.
+    """A uniformly random `size`-subset of [0, population), in ascending order, in O(size) time and memory.
 
-    Each round draws as many integers as are missing and keeps the distinct ones. By symmetry, given how many
-    these are, every set of that many is equally likely. The next round extends it by ranks within its
-    complement, so every round adds at least one element: at most `size` rounds, two or three in practice.
+    The distinct values among uniform draws are, given how many they are, equally likely to be any set of that many:
+    the draws treat all elements alike. So too many may be thinned at random places, and too few may be extended
+    by random ranks within the complement, until the size is right: every round removes or adds at least one.
     """
     if 2 * size > population:
         inside = np.ones(population, dtype=np.bool_)
         inside[subset(stream, population, population - size, dtype)] = False
         return np.flatnonzero(inside).astype(dtype)
-    chosen: Indices = np.empty(0, dtype=dtype)
+    chosen = _distinct(_rough_draws(stream, population, size).astype(dtype))
+    while chosen.size > size:
+        kept = np.ones(chosen.size, dtype=np.bool_)
+        kept[integers_below(stream, chosen.size, chosen.size - size)] = False
+        chosen = chosen[kept]
     while chosen.size < size:
         ranks = _distinct(integers_below(stream, population - chosen.size, size - chosen.size).astype(dtype))
-        if not chosen.size:
-            chosen = ranks
-            continue
         # The r-th absent element is r plus the number of chosen elements before it.
         before = np.searchsorted(chosen - np.arange(chosen.size, dtype=dtype), ranks, side="right")
         chosen = np.sort(np.concatenate((chosen, ranks + before.astype(dtype))))
     return chosen
+
+
+def _rough_draws(stream: Stream, population: int, size: int) -> NDArray[np.unsignedinteger[Any]]:
+    """Independent uniform integers below `population`, likely enough of them for `size` distinct ones.
+
+    Small populations take half a word each. Draws that would be biased are dropped, not repeated.
+    """
+    width = 32 if population <= 2**24 else 64
+    excess = 2**width % population
+    # Expected losses: size**2 / 2n + size**3 / 2n**2 (integers only, so that no platform rounds differently).
+    loss = size * size // (2 * population)
+    loss += loss * size // population + (size * excess >> width)
+    count = size + (loss + 4 * math.isqrt(loss) + 4 if loss else 0)
+    draws: NDArray[np.unsignedinteger[Any]]
+    if width == 32:
+        draws = stream.words((count + 1) // 2).astype("<u8", copy=False).view("<u4")[:count]
+    else:
+        draws = stream.words(count)
+    if excess and count and draws.max() >= 2**width - excess:
+        draws = draws[draws < 2**width - excess]
+    divisor = draws.dtype.type(population)
+    return draws - draws // divisor * divisor
 
 
 def _distinct(values: Indices) -> Indices:

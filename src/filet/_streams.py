@@ -13,6 +13,7 @@ import secrets
 from typing import Any, Protocol
 
 import numpy as np
+from numpy.random.bit_generator import ISeedSequence
 from numpy.typing import NDArray
 
 from . import _validate
@@ -91,10 +92,20 @@ def open_source(key: Key, *, secure: bool) -> Source:
     return _AesSource(key) if secure else _PhiloxSource(key)
 
 
+class _PhiloxKey(ISeedSequence):
+    """Hands a key to NumPy's Philox as its seed, which spares a call for entropy that nobody would use."""
+
+    def __init__(self, words: Words) -> None:
+        self._words = words
+
+    def generate_state(self, n_words: int, dtype: Any = np.uint32) -> Words:
+        return self._words
+
+
 class _PhiloxStream:
-    def __init__(self, key: Words, counter: Words) -> None:
+    def __init__(self, key: Any, counter: Words) -> None:  # a _PhiloxKey, which NumPy's type hints do not foresee
         # A new generator per stream, never a shared one: samplers may be used from several threads.
-        self._generator = np.random.Philox(key=key, counter=counter)
+        self._generator = np.random.Philox(key, counter=counter)
 
     def words(self, count: int) -> Words:
         return np.asarray(self._generator.random_raw(count), dtype=np.uint64)
@@ -104,7 +115,7 @@ class _PhiloxSource:
     """Philox4x64-10 with a 128-bit key; the 256-bit counter holds (block, 0, step, purpose)."""
 
     def __init__(self, key: Key) -> None:
-        self._key = _words(key.derive("philox", 16))
+        self._key = _PhiloxKey(_words(key.derive("philox", 16)))
 
     def at(self, purpose: Purpose, step: int) -> Stream:
         return _PhiloxStream(self._key, np.array([0, 0, step, purpose], dtype=np.uint64))

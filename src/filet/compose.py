@@ -108,8 +108,9 @@ class Composition:
             log_value += steps * one.log_scale
             centre += steps * one.centre
         relative += 4 * _UNIT * np.abs(log_f.imag)
+        bound_f = np.exp(np.minimum(log_bound, 600.0))  # huge means hopeless, and is refused later
         if not self.jump:
-            return Spectrum(np.exp(log_f), np.exp(log_bound) * relative, log_value, centre)
+            return Spectrum(np.exp(log_f), bound_f * relative, log_value, centre)
         jumps = [_tilted(c, *big, spacing, count) if big[0].size else None for big in self.big]
         odds = [
             math.log(steps) + jump.log_scale - one.log_scale if jump else -math.inf
@@ -124,7 +125,7 @@ class Composition:
             error = jump.error(size, weight_error)
             # one factor of this phase is exchanged for the jump
             values += weight * jump.values * np.exp(log_f - one.log_values + 1j * u * (jump.centre - one.centre))
-            others = weight * np.exp(log_bound) / bound
+            others = weight * bound_f / bound
             rounding += others * (error + (np.abs(jump.values) + error) * relative)
         return Spectrum(values, rounding, log_value + top, centre)
 

@@ -16,10 +16,11 @@ import numpy as np
 from .compose import STEP_ERROR, Composition, Phase
 from .inversion import Line, log_peak, saddle
 from .kernel import Array, LossLaw
-from .pld import Discrete, Focus, discretise_above, discretise_below, partition
+from .pld import Discrete, Focus, discretise_above, discretise_below, equal_cells, fitted_cells
 
 _REFINEMENTS = 4
 _CELLS = 800
+_SMOOTHING = 3e-5  # share of epsilon that smoothing may cost
 _RELATIVE, _ABSOLUTE = 1e-3, 1e-4  # the promised width of an epsilon bracket
 
 
@@ -90,14 +91,10 @@ class Side:
             low, high = (middle, high) if approximate(middle)[1] > log_delta else (low, middle)
         return approximate(0.5 * (low + high))[0], math.exp(0.5 * (low + high))
 
-    def _shift(self, epsilon: float) -> float:
-        """The smoothing shift to aim at; from above it costs only its square."""
-        return (2e-3 if self.above else 3e-4) * max(epsilon, 0.1)
-
     def lines(self, epsilon: float, log_delta: float, fineness: float) -> Sampled:
         """Lines through the transform for queries near epsilon; with a cap on the losses where no tilt would do."""
         tolerable = math.log(1e-4 / (self.whole.total_steps * STEP_ERROR))
-        shift = self._shift(epsilon) / fineness
+        shift = _SMOOTHING / fineness**2
         whole = Line(self.whole, epsilon, log_delta, shift)
         if whole.log_amplitude <= tolerable or epsilon <= 0:
             return Sampled(self, [whole.sample()], 0.0)
@@ -142,11 +139,11 @@ class Sampled:
         bound, slope, error = rest, 0.0, rest
         for line in self._lines:
             # Above: the profile is convex in e^epsilon, so a random shift with mean factor 1 can only raise it.
-            # Below: the shift is at most s.
-            e = epsilon - line.drift if above else epsilon + line.s
+            # Below: what smoothing added is bounded and taken off.
+            e = epsilon - line.drift if above else epsilon
             reading = line.read(e)
             scale = math.exp(min(700.0, line.log_unit(e) - log_delta))
-            off = reading.error if above else -reading.error - reading.alias
+            off = reading.error if above else -reading.error - reading.alias - reading.excess
             bound += scale * (reading.value + off)
             slope += scale * reading.slope
             error += scale * (reading.error + reading.alias)
@@ -201,8 +198,11 @@ class Run:
         """The run with P and Q exchanged."""
         return Run([(law.reversed(), steps) for law, steps in self.laws], self.gaussian)
 
-    def _edges(self, focus: Focus) -> list[list[Array]]:
-        return [partition(law, focus) for law, _ in self.laws]
+    def _first_look(self, reach: float) -> Side:
+        return self.above([equal_cells(law, reach, 0.1) for law, _ in self.laws])
+
+    def _fitted(self, focus: Focus) -> list[list[Array]]:
+        return [fitted_cells(law, focus) for law, _ in self.laws]
 
     def above(self, edges: list[list[Array]]) -> Side:
         laws = [(discretise_above(law, e), steps) for (law, steps), e in zip(self.laws, edges, strict=True)]
@@ -219,30 +219,40 @@ class Run:
     def at_most(self, epsilon: float, delta: float) -> bool:
         """Whether epsilon(delta) <= epsilon is proven by a quick look; False means "not known"."""
         log_delta = math.log(delta)
-        focus = Focus(self._reach(log_delta), _CELLS // 4, epsilon, 1.0 / max(epsilon, 1e-3))
-        ratio, _, _ = self.above(self._edges(focus)).lines(epsilon, log_delta, 1.0).ratio(epsilon, log_delta)
-        return ratio <= 1.0
+        lines = self._first_look(self._reach(log_delta)).lines(epsilon, log_delta, 1.0)
+        return lines.ratio(epsilon, log_delta)[0] <= 1.0
 
     def epsilon(self, delta: float) -> Interval:
         """Bracket of epsilon(delta)."""
+        if self.steps_delta_at_zero() <= delta:
+            return Interval(0.0, 0.0)
         log_delta = math.log(delta)
         reach = self._reach(log_delta)
-        guess = self.above(self._edges(Focus(reach, 150))).guess(log_delta)
+        epsilon, c = self._first_look(reach).guess(log_delta)
         best = Interval(0.0, math.inf)
         for level in range(_REFINEMENTS):
-            epsilon, c = guess
-            edges = self._edges(Focus(reach, _CELLS * 2**level, max(epsilon, 0.0), c))
-            above = self.above(edges)
-            upper = solve(above, log_delta, epsilon, 2.0**level)
-            if upper == 0.0:
-                return Interval(0.0, 0.0)
-            if not math.isfinite(upper):
-                upper = above.chernoff(log_delta)
-            start = upper if math.isfinite(upper) else epsilon
-            coarse = self._edges(Focus(reach, _CELLS // 2 * 2**level, max(start, 0.0), c))
-            lower = solve(self.below(coarse), log_delta, start, 2.0**level)
+            for _ in range(4):  # fit the cells to where the answer turns out to be
+                focus = Focus(reach, _CELLS * 2**level, max(epsilon, 0.0), c)
+                above = self.above(self._fitted(focus))
+                upper = solve(above, log_delta, epsilon, 2.0**level)
+                if upper == 0.0:
+                    return Interval(0.0, 0.0)
+                if not math.isfinite(upper):
+                    upper = above.chernoff(log_delta)
+                if not math.isfinite(upper) or abs(upper - epsilon) <= 0.1 * upper:
+                    break
+                epsilon, c = upper, saddle(above.whole, upper)
+            epsilon = upper if math.isfinite(upper) else epsilon
+            below = self.below(self._fitted(Focus(reach, _CELLS // 2 * 2**level, epsilon, c)))
+            lower = solve(below, log_delta, epsilon, 2.0**level)
             best = Interval(max(best.lower, 0.0 if math.isnan(lower) else lower), min(best.upper, upper))
             if not wide(best, 0.9):
                 return best
-            guess = (start, saddle(above.whole, start))
+            c = saddle(above.whole, epsilon)
         return best
+
+    def steps_delta_at_zero(self) -> float:
+        """An upper bound of delta(0): total variation distances of the steps add up."""
+        zero = np.zeros(1)
+        total = sum(steps * (float(law.profile(zero)[0]) * (1 + 1e-9) + law.lost) for law, steps in self.laws)
+        return total + math.erf(math.sqrt(self.gaussian / 8.0)) * (1 + 1e-9)

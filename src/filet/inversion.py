@@ -6,6 +6,7 @@ import math
 from dataclasses import dataclass
 
 import numpy as np
+from scipy.special import i0e, i1e
 
 from .compose import STEP_ERROR, Composition
 from .kernel import Array
@@ -71,27 +72,33 @@ def jump_saddle(composition: Composition, epsilon: float) -> float:
 
 @dataclass(frozen=True)
 class Reading:
-    """A composed delta at one point: log of the estimate, its slope, and bounds of what it may be off, in its own units."""
+    """A smoothed delta at one point, in units of e^{log_unit}: estimate, slope, and bounds of what it may be off.
+
+    |estimate - alias - smoothed delta| <= error with the unknown alias in [0, `alias`], and the smoothed delta exceeds
+    the true one by at most `excess`.
+    """
 
     value: float
     slope: float
     error: float
     alias: float
+    excess: float
 
 
 class Line:
     """One vertical line Re z = c through a transform, planned for queries near `epsilon`; `sample` does the work."""
 
     def __init__(self, composition: Composition, epsilon: float, log_delta: float, width: float) -> None:
-        """`width` is the largest admissible smoothing shift."""
+        """`width` is the admissible relative error of epsilon that smoothing may cause."""
         self.composition = composition
         centre = jump_saddle(composition, epsilon) if composition.jump else saddle(composition, epsilon)
         self.tilts = np.concatenate([[0.0], centre * 2.0 ** np.arange(-5.0, 6.01, 0.25)])
         self.log_mgf = composition.log_mgf(self.tilts)
         chosen = self._choose(epsilon, log_delta)
         self.c = float(self.tilts[chosen])
-        self.s = min(width, 0.4 / self.c)
         self.beta = min(40.0, 15.0 + max(0.0, self.log_amplitude))
+        # The smoothing moves log delta by about (c s)^2 / beta, so epsilon by c s^2 / beta.
+        self.s = min(math.sqrt(width * self.beta * max(epsilon, 0.1) / self.c), 0.4 / self.c)
         self.drift = float(log_smoothing(np.ones(1), self.s, self.beta)[0]) * (1 + 1e-9)
         self.log_bounds = self.log_mgf + log_smoothing(self.tilts, self.s, self.beta) + log_peak(self.tilts)
 
@@ -107,7 +114,7 @@ class Line:
         amplitude = self.log_mgf - self.tilts * epsilon - np.log1p(self.tilts) - log_delta
         amplitude[0] = np.inf
         tolerable = math.log(1e-5 / (self.composition.total_steps * STEP_ERROR))
-        allowed = amplitude <= max(float(amplitude.min()) + 1.0, min(9.0, tolerable))
+        allowed = amplitude <= max(float(amplitude.min()) + 1.0, tolerable)
         best = int(np.argmin(np.where(allowed, period, np.inf)))
         self.log_amplitude = float(amplitude[best])
         self.period = float(period[best])
@@ -124,14 +131,15 @@ class Line:
         real = s * s * c * limit / imaginary
         beyond = 2.0 * beta * math.exp(-beta) / -math.expm1(-2 * beta) * math.cosh(real) / imaginary
         self.truncation = beyond * (1.0 / limit + w / limit**2) / math.pi
+        end, left_out = limit, 0.0
         if limit / w > _MANY_NODES and not self.composition.jump:
             cut, bound = self.composition.decays_after(c, limit, 1e-3 * math.exp(-self.beta))
             if cut < limit:
                 self.truncation += bound * (1.0 / cut + w / cut**2) / math.pi
-                limit = cut
+                limit, left_out = cut, bound
         count = min(math.ceil(limit / w) + 1, _MOST_NODES)
         if count == _MOST_NODES:
-            limit = count * w
+            limit, left_out = count * w, 1.0
             self.truncation += (1.0 / limit + w / limit**2) / math.pi
         self.u = w * np.arange(count)
         spectrum = self.composition.spectrum(c, w, count)
@@ -146,11 +154,35 @@ class Line:
         self.total = float(size.sum())
         self.turning = float((size * self.u).sum())
         self.log_scale, self.centre = spectrum.log_scale, spectrum.centre
+        self._sample_excess(spectrum.values, spectrum.rounding, z, end, left_out)
         return self
+
+    def _sample_excess(self, values: Complex, rounding: Array, z: Complex, limit: float, left_out: float) -> None:
+        """Smoothing raises delta(e) by at most s e^{2s} r E[k((L - e) / s)] with k the density of the shift.
+
+        `left_out` bounds the transform at the frequencies between the last node and `limit`. It holds because the profile is convex in e^epsilon and k is log-concave with r = I_1(beta) / (beta I_0(beta));
+        and k(x) <= k(0) e^{-beta^2 r x^2 / 2}, so a Gaussian, whose transform decays fast, takes the place of k.
+        """
+        s, beta = self.s, self.beta
+        r = float(i1e(beta) / (beta * i0e(beta)))
+        peak = beta * float(i0e(beta)) / -math.expm1(-2.0 * beta)
+        variance = s * s / (beta * beta * r)
+        factor = s * math.exp(2.0 * s) * r * peak * math.sqrt(2.0 * math.pi * variance)
+        weight = factor * (2.0 / self.period)  # w / pi
+        shape = np.exp(0.5 * variance * np.square(z)) * weight
+        self.g = values * shape
+        self.g[0] *= 0.5
+        size = np.abs(shape)
+        beyond = factor / math.pi * math.exp(0.5 * variance * (self.c**2 - limit**2))
+        beyond *= 1.0 / (variance * limit) + 2.0 * math.pi / self.period
+        beyond += left_out * factor / math.pi * math.exp(0.5 * variance * self.c**2) * math.sqrt(0.5 * math.pi / variance)
+        self.excess_error = float((size * (rounding + np.abs(values) * (len(self.u) + 16) * _UNIT)).sum()) + beyond
 
     def read(self, e: float) -> Reading:
         """The smoothed delta at e (epsilon shifted by the caller)."""
-        turned = self.f * np.exp((-1j) * ((e - self.centre) * self.u))
+        phase = np.exp((-1j) * ((e - self.centre) * self.u))
+        turned = self.f * phase
+        excess = float((self.g * phase).real.sum()) + self.excess_error
         value = float(turned.real.sum())
         slope = -self.c * value + float((turned.imag * self.u).sum())
         error = self.rounding + self.truncation + self.total * (len(self.u) + 16) * _UNIT
@@ -164,7 +196,9 @@ class Line:
         left, right = float(alias[gap > 0].min()), float(alias[gap < 0].min())
         # the relative error of e^{log_unit} itself
         error += abs(value) * 4 * _UNIT * (abs(self.log_scale) + abs(self.c * e) + 4)
-        return Reading(value, slope, error, left + right) if math.isfinite(value) else Reading(math.nan, 0, math.inf, math.inf)
+        if not math.isfinite(value + error + excess):
+            return Reading(math.nan, 0.0, math.inf, math.inf, math.inf)
+        return Reading(value, slope, error, left + right, max(excess, 0.0))
 
     def log_unit(self, e: float) -> float:
         return self.log_scale - self.c * e

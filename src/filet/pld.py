@@ -38,11 +38,29 @@ class Focus:
 
     reach: float  # standard deviations beyond the outermost means at which the last, open cells begin
     cells: int  # about this many cells in all
-    epsilon: float = 0.0
-    c: float = 0.0
+    epsilon: float
+    c: float
 
 
-def partition(law: LossLaw, focus: Focus) -> list[Array]:
+def _grid(piece: Piece, reach: float, width: float) -> Array:
+    low = max(piece.low, min(piece.means) - reach)
+    high = min(piece.high, max(piece.means) + reach)
+    if not low < high:  # the interval lies in a far tail: one cell suffices
+        low = high = min(max(low, piece.low), piece.high)
+    return np.linspace(low, high, 2 + math.ceil((high - low) / width))
+
+
+def _with_ends(piece: Piece, inner: Array) -> Array:
+    ends = np.concatenate([[piece.low], inner, [piece.high]])
+    return ends[np.concatenate([[True], np.diff(ends) > 0])]
+
+
+def equal_cells(law: LossLaw, reach: float, width: float) -> list[Array]:
+    """Cells of one width, in standard deviations; good for a first look at any law."""
+    return [_with_ends(piece, _grid(piece, reach, width)) for piece in law.pieces]
+
+
+def fitted_cells(law: LossLaw, focus: Focus) -> list[Array]:
     """Cell edges, in increasing x, for each piece.
 
     The error of a cell of width v grows as I v^2 per unit of x, where I is the tilted mass times the squared slope of
@@ -50,14 +68,10 @@ def partition(law: LossLaw, focus: Focus) -> list[Array]:
     """
     grids, tilted, jumping = [], [], []
     for piece in law.pieces:
-        low = max(piece.low, min(piece.means) - focus.reach)
-        high = min(piece.high, max(piece.means) + focus.reach)
-        if not low < high:  # the interval lies in a far tail: one cell suffices
-            low = high = min(max(low, piece.low), piece.high)
-        x = np.linspace(low, high, 2 + math.ceil((high - low) / 0.08))
+        x = _grid(piece, focus.reach, 0.08)
         log_p, _ = piece.log_densities(x)
         loss = piece.loss(x)
-        slope = np.abs(np.gradient(loss, x)) if low < high else np.zeros_like(x)
+        slope = np.abs(np.gradient(loss, x)) if x[0] < x[-1] else np.zeros_like(x)
         with np.errstate(divide="ignore"):
             base = log_p - 0.5 * x * x + 2.0 * np.log(slope)
         grids.append(x)
@@ -76,8 +90,7 @@ def partition(law: LossLaw, focus: Focus) -> list[Array]:
     for piece, x, count in zip(law.pieces, grids, counts, strict=True):
         inner = np.interp(np.linspace(0.0, count[-1], 2 + math.ceil(count[-1] / max(unit, 1e-300))), count, x)
         inner[0], inner[-1] = x[0], x[-1]
-        ends = np.concatenate([[piece.low], inner, [piece.high]])
-        edges.append(ends[np.concatenate([[True], np.diff(ends) > 0])])
+        edges.append(_with_ends(piece, inner))
     return edges
 
 

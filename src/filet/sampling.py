@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from . import _validate
 from ._draws import Indices, index_dtype, size_law, subset
-from ._permutation import Permutation
+from ._partition import Partition
 from ._streams import Key, Purpose, open_source
 from .scheme import CappedPoisson
 
@@ -114,7 +114,7 @@ class Sampler:
 
     def _open(self) -> None:
         self._source = open_source(self._key, secure=self.secure)
-        self._permutation = Permutation(self._source, self.scheme.dataset_size)
+        self._partition = Partition(self._source, self.scheme.dataset_size, self.scheme.cycle_length)
         self._dtype = index_dtype(self.scheme.dataset_size)
 
     def __getstate__(self) -> dict[str, Any]:
@@ -183,8 +183,7 @@ class Sampler:
         size = size_law(scheme).draw(stream)
         chosen = subset(stream, scheme.group_size, size, self._dtype)
         if scheme.cycle_length > 1:
-            first = self._dtype.type(step % scheme.cycle_length * scheme.group_size)
-            chosen = np.sort(self._permutation(chosen + first))
+            chosen = self._partition.members(step % scheme.cycle_length, chosen)
         chosen = chosen[self.rank :: self.world_size]
         indices = np.full(self.rows, -1, dtype=self._dtype)
         indices[: chosen.size] = chosen

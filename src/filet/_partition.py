@@ -1,4 +1,4 @@
-"""A keyed random permutation of [0, n): who is in which group of a cyclic scheme."""
+"""A keyed random partition: who is in which group of a cyclic scheme."""
 
 from __future__ import annotations
 
@@ -13,26 +13,31 @@ TABLE_SIZE = 2**20
 ROUNDS = 6
 
 
-class Permutation:
-    """Maps positions to examples; group `g` is the image of positions `g m .. (g + 1) m - 1`.
+class Partition:
+    """A keyed split of [0, size) into `groups` groups of `size // groups`, the remainder being left out.
 
-    Up to 2**20 examples: a table, every permutation equally likely. Above: a keyed Feistel network, which is
-    pseudo-random (not cryptographic) and costs O(positions asked for) time and memory. Both are bijections for
-    every key, which is all that the privacy analysis asks of the partition.
+    Up to 2**20 examples: a table, every partition equally likely. Above: a keyed Feistel network, which is
+    pseudo-random (not cryptographic) and costs O(members asked for) time and memory. Both are bijections for
+    every key, so the groups never overlap.
     """
 
-    def __init__(self, source: Source, size: int) -> None:
+    def __init__(self, source: Source, size: int, groups: int) -> None:
         self._source = source
         self._size = size
+        self._groups = groups
 
-    def __call__(self, positions: Indices) -> Indices:
+    def members(self, group: int, places: Indices) -> Indices:
+        """The examples of one group at the given places, which are distinct and ascending; ascending as well."""
         if self._size <= TABLE_SIZE:
-            return self._table[positions]
-        return feistel(self._round_keys, self._size, positions)
+            return np.take(self._table[group], places)
+        first = group * (self._size // self._groups)
+        return np.sort(feistel(self._round_keys, self._size, places + places.dtype.type(first)))
 
     @functools.cached_property
     def _table(self) -> Indices:
-        return shuffled(self._source, self._size)
+        members = self._size // self._groups
+        order = shuffled(self._source, self._size)[: members * self._groups]
+        return np.sort(order.reshape(self._groups, members), axis=1)
 
     @functools.cached_property
     def _round_keys(self) -> Words:
