@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from filet import _draws, _permutation
+from filet import _draws, _partition
 from filet._streams import Key, Purpose, open_source
 from filet.scheme import CappedPoisson
 
@@ -296,9 +296,7 @@ def test_subsets_are_uniform(population, size):
 
 
 def test_small_partitions_are_uniform_over_all_orders():
-    orders = Counter(
-        tuple(_permutation.shuffled(open_source(Key(key), secure=False), 4).tolist()) for key in range(6000)
-    )
+    orders = Counter(tuple(_partition.shuffled(open_source(Key(key), secure=False), 4).tolist()) for key in range(6000))
     assert_law(orders, {order: Fraction(1, 24) for order in itertools.permutations(range(4))})
 
 
@@ -314,13 +312,13 @@ def test_equal_words_are_redrawn_rather_than_ranked():
             self.calls += 1
             return np.array([[5, 5, 1], [9, 3, 4]][self.calls - 1], dtype=np.uint64)
 
-    assert _permutation.shuffled(Repeats(), 3).tolist() == [1, 2, 0]
+    assert _partition.shuffled(Repeats(), 3).tolist() == [1, 2, 0]
 
 
 @pytest.mark.parametrize("size", [2, 3, 5, 64, 65, 1000, 2**20 + 7])
 def test_large_partitions_are_bijections(size):
-    keys = stream(61).words(2 * _permutation.ROUNDS)
-    images = _permutation.feistel(keys, size, np.arange(size))
+    keys = stream(61).words(2 * _partition.ROUNDS)
+    images = _partition.feistel(keys, size, np.arange(size))
     assert np.array_equal(np.sort(images), np.arange(size))
 
 
@@ -330,7 +328,7 @@ def test_large_partitions_send_pairs_to_groups_independently(size):
     columns = 1 << (size - 1).bit_length() // 2
     positions = np.array([0, 1, columns, columns + 1, size - 1])
     images = np.array(
-        [_permutation.feistel(stream(key).words(2 * _permutation.ROUNDS), size, positions) for key in range(3000)]
+        [_partition.feistel(stream(key).words(2 * _partition.ROUNDS), size, positions) for key in range(3000)]
     )
     groups = images * 5 // size if size < 2**60 else images // (size // 5)
     low = images % 5
@@ -343,7 +341,7 @@ def test_large_partitions_send_pairs_to_groups_independently(size):
 def test_large_partitions_scatter_runs():
     """Neighbouring positions stay within 1/100 of the data set of each other as seldom as chance has it."""
     size = 10**12
-    images = _permutation.feistel(stream(62).words(2 * _permutation.ROUNDS), size, np.arange(20_000))
+    images = _partition.feistel(stream(62).words(2 * _partition.ROUNDS), size, np.arange(20_000))
     close = int((np.abs(np.diff(images)) < size // 100).sum())
     assert stats.binomtest(close, images.size - 1, 0.0199).pvalue > P_VALUE
     assert abs(np.corrcoef(images[1:], images[:-1])[0, 1]) < 4 / math.sqrt(images.size)

@@ -13,11 +13,13 @@ from . import exact
 def K(c: Any, m1: Any, m2: Any, s: float) -> np.ndarray:
     """Integral of [c N(0) - m1 N(1) - m2 N(2)]_+."""
     c, m1, m2 = np.broadcast_arrays(*(np.maximum(np.asarray(v, float), 0.0) for v in (c, m1, m2)))
-    e1, e2 = m1 * np.exp(-1 / (2 * s * s)), m2 * np.exp(-2 / (s * s))
-    bottom = e1 + np.sqrt(e1 * e1 + 4 * e2 * c)
+    # The quadratic in e^{(x - 1/2)/s^2}, so that only the second weight is scaled, and by e^{-1/s^2} in the open.
+    bottom = m1 + np.sqrt(m1 * m1 + 4 * m2 * c * np.exp(-1 / (s * s)))
     some = (c > 0) & (bottom > 0)
     x = np.where(c > 0, np.inf, -np.inf)
-    x[some] = s * s * np.log(2 * c[some] / bottom[some])
+    x[some] = s * s * np.log(2 * c[some] / bottom[some]) + 0.5
+    far = (c > 0) & (m1 == 0) & (m2 > 0)
+    x[far] = s * s * np.log(c[far] / m2[far]) / 2 + 1
     return c * ndtr(x / s) - m1 * ndtr((x - 1) / s) - m2 * ndtr((x - 2) / s)
 
 
