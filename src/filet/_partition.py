@@ -10,7 +10,7 @@ from ._draws import Indices, index_dtype
 from ._streams import Purpose, Source, Words
 
 TABLE_SIZE = 2**20
-ROUNDS = 6
+ROUNDS = 4
 
 
 class Partition:
@@ -29,7 +29,8 @@ class Partition:
     def members(self, group: int, places: Indices) -> Indices:
         """The examples of one group at the given places, which are distinct and ascending; ascending as well."""
         if self._size <= TABLE_SIZE:
-            return np.take(self._table[group], places)
+            found: Indices = self._table[group].take(places)
+            return found
         first = group * (self._size // self._groups)
         return np.sort(feistel(self._round_keys, self._size, places + places.dtype.type(first)))
 
@@ -76,25 +77,28 @@ def feistel(round_keys: Words, size: int, positions: Indices) -> Indices:
 
 
 def _network(round_keys: Words, bits: int, rows: np.uint64, cells: Words) -> Words:
+    """Four rounds in the manner of Naor and Reingold (1999): the outer two universal, the inner two pseudo-random."""
     shift, mask = np.uint64(bits), np.uint64((1 << bits) - 1)
     row, column = cells >> shift, cells & mask
-    for number, (multiplier, summand) in enumerate(round_keys.reshape(-1, 2)):
+    for number, (multiplier, summand) in enumerate(round_keys.reshape(ROUNDS, 2)):
+        inner = 0 < number < ROUNDS - 1
         if number % 2:
-            row += _scramble(column, multiplier, summand)
+            row += _scramble(column, multiplier, summand, again=inner)
             row -= row // rows * rows
         else:
-            column += _scramble(row, multiplier, summand)
+            column += _scramble(row, multiplier, summand, again=inner)
             column &= mask
     row <<= shift
     row |= column
     return row
 
 
-def _scramble(values: Words, multiplier: np.uint64, summand: np.uint64) -> Words:
-    """A keyed function of values below 2**32 to 44 bits: strongly universal, then mixed once more."""
+def _scramble(values: Words, multiplier: np.uint64, summand: np.uint64, *, again: bool) -> Words:
+    """A keyed universal function of values below 2**32 to 40 bits; `again` mixes it into a pseudo-random one."""
     mixed: Words = values * multiplier
     mixed += summand
-    mixed ^= mixed >> np.uint64(32)
-    mixed *= np.uint64(0xD6E8FEB86659FD93)
-    mixed >>= np.uint64(20)
+    if again:
+        mixed ^= mixed >> np.uint64(32)
+        mixed *= np.uint64(0xD6E8FEB86659FD93)
+    mixed >>= np.uint64(24)
     return mixed
