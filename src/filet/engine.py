@@ -121,7 +121,7 @@ class Side:
         if spare <= 0:
             return math.inf
         c = 2.0 ** np.arange(-45.0, 45.0, 0.5)
-        log_mgf = self.whole.log_mgf(c) + self.whole.total_steps * STEP_ERROR
+        log_mgf = self.whole.log_mgf(c) + self.whole.total_steps * 1e-12
         return max(0.0, float(((log_mgf + log_peak(c) - math.log(spare)) / c).min()) * (1 + 1e-12))
 
 
@@ -228,11 +228,12 @@ class Run:
             return Interval(0.0, 0.0)
         log_delta = math.log(delta)
         reach = self._reach(log_delta)
+        log_rate = log_delta - math.log(self.steps)
         epsilon, c = self._first_look(reach).guess(log_delta)
         best = Interval(0.0, math.inf)
         for level in range(_REFINEMENTS):
             for _ in range(4):  # fit the cells to where the answer turns out to be
-                focus = Focus(reach, _CELLS * 2**level, max(epsilon, 0.0), c)
+                focus = Focus(reach, _CELLS * 2**level, max(epsilon, 0.0), c, log_rate)
                 above = self.above(self._fitted(focus))
                 upper = solve(above, log_delta, epsilon, 2.0**level)
                 if upper == 0.0:
@@ -243,7 +244,7 @@ class Run:
                     break
                 epsilon, c = upper, saddle(above.whole, upper)
             epsilon = upper if math.isfinite(upper) else epsilon
-            below = self.below(self._fitted(Focus(reach, _CELLS // 2 * 2**level, epsilon, c)))
+            below = self.below(self._fitted(Focus(reach, _CELLS // 2 * 2**level, epsilon, c, log_rate)))
             lower = solve(below, log_delta, epsilon, 2.0**level)
             best = Interval(max(best.lower, 0.0 if math.isnan(lower) else lower), min(best.upper, upper))
             if not wide(best, 0.9):

@@ -15,6 +15,8 @@ from .transform import Complex
 _UNIT = 2.0**-53
 _ALIAS = 1e-6  # tolerated aliases, relative to delta
 _MANY_NODES = 3_000
+# Candidate tilts around the saddle point, finer near it: Chernoff bounds of aliases need close neighbours.
+_LADDER = 2.0 ** np.concatenate([np.arange(-5.0, -1.5, 0.5), np.arange(-1.5, 1.51, 1 / 12), np.arange(2.0, 6.1, 0.5)])
 _MOST_NODES = 3_000_000
 
 
@@ -92,7 +94,7 @@ class Line:
         """`width` is the admissible relative error of epsilon that smoothing may cause."""
         self.composition = composition
         centre = jump_saddle(composition, epsilon) if composition.jump else saddle(composition, epsilon)
-        self.tilts = np.concatenate([[0.0], centre * 2.0 ** np.arange(-5.0, 6.01, 0.25)])
+        self.tilts = np.concatenate([[0.0], centre * _LADDER])
         self.log_mgf = composition.log_mgf(self.tilts)
         chosen = self._choose(epsilon, log_delta)
         self.c = float(self.tilts[chosen])

@@ -40,6 +40,7 @@ class Focus:
     cells: int  # about this many cells in all
     epsilon: float
     c: float
+    log_rate: float  # log(delta / steps): jumps beyond epsilon count if they are at least about this likely
 
 
 def _grid(piece: Piece, reach: float, width: float) -> Array:
@@ -60,13 +61,18 @@ def equal_cells(law: LossLaw, reach: float, width: float) -> list[Array]:
     return [_with_ends(piece, _grid(piece, reach, width)) for piece in law.pieces]
 
 
+def _below_top(logs: list[Array]) -> list[Array]:
+    top = max(float(v.max()) for v in logs)
+    return [v - top if top > -math.inf else v for v in logs]
+
+
 def fitted_cells(law: LossLaw, focus: Focus) -> list[Array]:
     """Cell edges, in increasing x, for each piece.
 
     The error of a cell of width v grows as I v^2 per unit of x, where I is the tilted mass times the squared slope of
     the loss. For a given number of cells the sum is smallest if v is proportional to I^(-1/3).
     """
-    grids, tilted, jumping = [], [], []
+    grids, tilted, jumping, jump_mass = [], [], [], 0.0
     for piece in law.pieces:
         x = _grid(piece, focus.reach, 0.08)
         log_p, _ = piece.log_densities(x)
@@ -76,13 +82,13 @@ def fitted_cells(law: LossLaw, focus: Focus) -> list[Array]:
             base = log_p - 0.5 * x * x + 2.0 * np.log(slope)
         grids.append(x)
         tilted.append(base + focus.c * loss)
-        jumping.append(base + np.minimum(0.0, (focus.c + 10.0 / max(focus.epsilon, 1e-3)) * (loss - focus.epsilon)))
-    top_tilted = max(float(v.max()) for v in tilted)
-    top_jumping = max(float(v.max()) for v in jumping)
-    densities = []
-    for one, other in zip(tilted, jumping, strict=True):
-        weight = np.exp(one - top_tilted) + np.exp(other - top_jumping) if top_tilted > -math.inf else np.ones_like(one)
-        densities.append(np.cbrt(weight + 1e-6))
+        jumping.append(np.where(loss > 0.8 * focus.epsilon, base, -np.inf))
+        with np.errstate(under="ignore"):
+            jump_mass += float((np.exp(log_p - 0.5 * x * x) * (loss > 0.8 * focus.epsilon)).sum()) * (x[1] - x[0])
+    share = min(1.0, jump_mass / math.exp(focus.log_rate)) if focus.epsilon > 0 else 0.0
+    pairs = zip(_below_top(tilted), _below_top(jumping), strict=True)
+    weights = [np.exp(one) + share * np.exp(two) for one, two in pairs]
+    densities = [np.cbrt(weight + 1e-6) for weight in weights]
     counts = [np.concatenate([[0.0], np.cumsum(0.5 * (g[1:] + g[:-1]) * np.diff(x))])
               for g, x in zip(densities, grids, strict=True)]  # fmt: skip
     unit = sum(float(count[-1]) for count in counts) / focus.cells
