@@ -20,7 +20,7 @@ from .pld import Discrete, Focus, discretise_above, discretise_below, equal_cell
 
 _REFINEMENTS = 4
 _CELLS = 800
-_SMOOTHING = 3e-5  # share of epsilon that smoothing may cost
+_SMOOTHING = 1e-5  # share of epsilon that smoothing may cost
 _RELATIVE, _ABSOLUTE = 1e-3, 1e-4  # the promised width of an epsilon bracket
 
 
@@ -94,7 +94,7 @@ class Side:
     def lines(self, epsilon: float, log_delta: float, fineness: float) -> Sampled:
         """Lines through the transform for queries near epsilon; with a cap on the losses where no tilt would do."""
         tolerable = math.log(1e-4 / (self.whole.total_steps * STEP_ERROR))
-        shift = _SMOOTHING / fineness**2
+        shift = (_SMOOTHING if self.above else 3 * _SMOOTHING) / fineness**2
         whole = Line(self.whole, epsilon, log_delta, shift)
         if whole.log_amplitude <= tolerable or epsilon <= 0:
             return Sampled(self, [whole.sample()], 0.0)
@@ -139,8 +139,8 @@ class Sampled:
         bound, slope, error = rest, 0.0, rest
         for line in self._lines:
             # Above: the profile is convex in e^epsilon, so a random shift with mean factor 1 can only raise it.
-            # Below: what smoothing added is bounded and taken off.
-            e = epsilon - line.drift if above else epsilon
+            # Below: what smoothing added is bounded and taken off (`excess`), or the whole shift is.
+            e = epsilon - line.drift if above else epsilon if line.curved else epsilon + line.s
             reading = line.read(e)
             scale = math.exp(min(700.0, line.log_unit(e) - log_delta))
             off = reading.error if above else -reading.error - reading.alias - reading.excess

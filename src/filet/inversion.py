@@ -18,6 +18,8 @@ _MANY_NODES = 3_000
 # Candidate tilts around the saddle point, finer near it: Chernoff bounds of aliases need close neighbours.
 _LADDER = 2.0 ** np.concatenate([np.arange(-5.0, -1.5, 0.5), np.arange(-1.5, 1.51, 1 / 12), np.arange(2.0, 6.1, 0.5)])
 _MOST_NODES = 3_000_000
+_AFFORDABLE_NODES = 20_000
+_LARGEST_CURVED_SHIFT = 0.1
 
 
 def smoothing_transform(z: Complex, s: float, beta: float) -> Complex:
@@ -99,8 +101,7 @@ class Line:
         chosen = self._choose(epsilon, log_delta)
         self.c = float(self.tilts[chosen])
         self.beta = min(40.0, 15.0 + max(0.0, self.log_amplitude))
-        # The smoothing moves log delta by about (c s)^2 / beta, so epsilon by c s^2 / beta.
-        self.s = min(math.sqrt(width * self.beta * max(epsilon, 0.1) / self.c), 0.4 / self.c)
+        self.s = self._smoothing_shift(epsilon, width)
         self.drift = float(log_smoothing(np.ones(1), self.s, self.beta)[0]) * (1 + 1e-9)
         self.log_bounds = self.log_mgf + log_smoothing(self.tilts, self.s, self.beta) + log_peak(self.tilts)
 
@@ -121,6 +122,22 @@ class Line:
         self.log_amplitude = float(amplitude[best])
         self.period = float(period[best])
         return best
+
+    def _smoothing_shift(self, epsilon: float, width: float) -> float:
+        """The smoothing moves log delta by about (c s)^2 / beta, so epsilon by c s^2 / beta; aim at `width * epsilon`.
+
+        Smaller shifts need more nodes: below 1e-4 an absolute error is fine, if that saves many. Large epsilons
+        are insensitive to a shift as such.
+        """
+        relative, absolute = (math.sqrt(width * self.beta * e / self.c) for e in (epsilon, max(epsilon, 0.1)))
+        cheap = 1.05 * self.beta * self.period / (2.0 * math.pi * _AFFORDABLE_NODES)
+        shift = min(max(relative, min(cheap, absolute)), _LARGEST_CURVED_SHIFT)
+        return min(max(shift, 5.0 * width * epsilon), 0.4 / self.c)
+
+    @property
+    def curved(self) -> bool:
+        """Whether `excess` is of use; the alternative is to take the whole shift off."""
+        return self.s <= _LARGEST_CURVED_SHIFT
 
     def sample(self) -> Line:
         """Evaluate the transform at the nodes."""
@@ -165,6 +182,9 @@ class Line:
         `left_out` bounds the transform at the frequencies between the last node and `limit`. It holds because the profile is convex in e^epsilon and k is log-concave with r = I_1(beta) / (beta I_0(beta));
         and k(x) <= k(0) e^{-beta^2 r x^2 / 2}, so a Gaussian, whose transform decays fast, takes the place of k.
         """
+        if not self.curved:
+            self.g, self.excess_error = np.zeros_like(self.f), 0.0
+            return
         s, beta = self.s, self.beta
         r = float(i1e(beta) / (beta * i0e(beta)))
         peak = beta * float(i0e(beta)) / -math.expm1(-2.0 * beta)
