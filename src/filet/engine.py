@@ -14,7 +14,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from .compose import STEP_ERROR, Composition, Phase
-from .inversion import Line, log_peak, saddle
+from .errors import NotCertifiedError
+from .inversion import Line, log_peak
 from .kernel import Array, LossLaw
 from .pld import Discrete, Focus, discretise_above, discretise_below, equal_cells, fitted_cells
 
@@ -45,15 +46,15 @@ class Side:
         # Chance that some loss is infinite, by the union bound.
         self.infinite = sum(steps * law.infinite for law, steps in laws) if above else 0.0
 
-    def guess(self, log_delta: float) -> tuple[float, float]:
-        """A starting point for epsilon(delta) and its tilt: saddle-point approximation, or one single large loss."""
+    def guess(self, log_delta: float) -> float:
+        """A starting point for epsilon(delta): saddle-point approximation, or one single large loss."""
         jump = self._single_jump(log_delta)
         spread = math.sqrt(
             sum(p.steps * float(np.exp(p.law.log_mass) @ np.square(np.minimum(p.law.loss, jump / 3))) for p in self.phases)
             + self.gaussian
         )
         if jump > 0 and spread * math.sqrt(-2.0 * log_delta) < jump:
-            return jump, saddle(self.whole, jump)
+            return jump
         return self._saddle_point(log_delta)
 
     def _single_jump(self, log_delta: float) -> float:
@@ -69,7 +70,7 @@ class Side:
         at = int(np.argmax(delta >= math.exp(log_delta)))
         return float(loss[at]) if delta[at] >= math.exp(log_delta) else -math.inf
 
-    def _saddle_point(self, log_delta: float) -> tuple[float, float]:
+    def _saddle_point(self, log_delta: float) -> float:
         def approximate(log_c: float) -> tuple[float, float]:
             c = math.exp(log_c)
             value, slope, curvature = self.whole.moments(c)
@@ -89,7 +90,7 @@ class Side:
         for _ in range(8):
             middle = 0.5 * (low + high)
             low, high = (middle, high) if approximate(middle)[1] > log_delta else (low, middle)
-        return approximate(0.5 * (low + high))[0], math.exp(0.5 * (low + high))
+        return approximate(0.5 * (low + high))[0]
 
     def lines(self, epsilon: float, log_delta: float, fineness: float) -> Sampled:
         """Lines through the transform for queries near epsilon; with a cap on the losses where no tilt would do."""
@@ -132,6 +133,21 @@ class Sampled:
         self.side, self._lines, self.uncovered = side, lines, uncovered
         self.c = max(line.c for line in lines)
 
+    def focus(self, epsilon: float, reach: float, cells: int) -> Focus:
+        """A step of loss l leaves about delta(epsilon - l) to the other steps: that is its weight."""
+        loss = np.concatenate([np.linspace(-0.25, 1.0, 26) * epsilon, epsilon + np.array([0.1, 1.0, 30.0])])
+        values = []
+        for one in loss[:26]:
+            e = epsilon - float(one)
+            readings = [(line.read(e).value, line.log_unit(e)) for line in self._lines]
+            values.append(max((math.log(v) + unit for v, unit in readings if v > 0), default=-math.inf))
+        log_weight = np.minimum(np.array(values), 0.0)
+        known = np.isfinite(log_weight)
+        if not known.any():
+            return Focus(reach, cells, np.array([0.0, 1.0]), np.zeros(2))
+        tail = float(log_weight[known][-1]) - np.array([0.1, 1.0, 30.0])
+        return Focus(reach, cells, np.concatenate([loss[:26][known], loss[26:]]), np.concatenate([log_weight[known], tail]))
+
     def ratio(self, epsilon: float, log_delta: float) -> tuple[float, float, float]:
         """Certified bound of delta(epsilon) over the given delta; its slope; the share of it that is error."""
         above = self.side.above
@@ -142,7 +158,10 @@ class Sampled:
             # Below: what smoothing added is bounded and taken off (`excess`), or the whole shift is.
             e = epsilon - line.drift if above else epsilon if line.curved else epsilon + line.s
             reading = line.read(e)
-            scale = math.exp(min(700.0, line.log_unit(e) - log_delta))
+            log_scale = line.log_unit(e) - log_delta
+            if log_scale > 700.0:
+                return math.nan, math.nan, math.inf
+            scale = math.exp(log_scale)
             off = reading.error if above else -reading.error - reading.alias - reading.excess
             bound += scale * (reading.value + off)
             slope += scale * reading.slope
@@ -152,8 +171,11 @@ class Sampled:
         return bound, slope, error
 
 
-def solve(side: Side, log_delta: float, start: float, fineness: float) -> float:
-    """The smallest epsilon that is certified (above), or the largest that is refuted (below); NaN if neither is found."""
+def solve(side: Side, log_delta: float, start: float, fineness: float) -> tuple[float, Sampled]:
+    """The smallest epsilon that is certified (above), or the largest that is refuted (below); NaN if neither is found.
+
+    Also the last lines that were sampled.
+    """
     epsilon = max(start, 0.0)
     best = math.nan
     for _ in range(8):
@@ -168,14 +190,14 @@ def solve(side: Side, log_delta: float, start: float, fineness: float) -> float:
             if good and (math.isnan(best) or (epsilon < best) == side.above):
                 best = epsilon
             if epsilon == 0.0 and ratio <= 1.0:
-                return 0.0
+                return 0.0, sampled
             if slope >= 0.0:
                 break
             step = -math.log(ratio) * ratio / slope
             step = min(max(step, -2.0 / sampled.c), 2.0 / sampled.c)
             if abs(step) <= 1e-7 * max(epsilon, 0.1):
                 if good:
-                    return epsilon
+                    return epsilon, sampled
                 step += 2e-8 * max(epsilon, 0.1) * (1.0 if side.above else -1.0)
                 settled = True
             epsilon = max(0.0, epsilon + step)
@@ -183,7 +205,7 @@ def solve(side: Side, log_delta: float, start: float, fineness: float) -> float:
                 break
         if epsilon == built:
             break
-    return best
+    return best, sampled
 
 
 class Run:
@@ -228,28 +250,28 @@ class Run:
             return Interval(0.0, 0.0)
         log_delta = math.log(delta)
         reach = self._reach(log_delta)
-        log_rate = log_delta - math.log(self.steps)
-        epsilon, c = self._first_look(reach).guess(log_delta)
-        best = Interval(0.0, math.inf)
+        first = self._first_look(reach)
+        epsilon, sampled = solve(first, log_delta, first.guess(log_delta), 1.0)
+        if epsilon == 0.0:
+            return Interval(0.0, 0.0)
+        best = Interval(0.0, epsilon if math.isfinite(epsilon) else first.chernoff(log_delta))
         for level in range(_REFINEMENTS):
-            for _ in range(4):  # fit the cells to where the answer turns out to be
-                focus = Focus(reach, _CELLS * 2**level, max(epsilon, 0.0), c, log_rate)
-                above = self.above(self._fitted(focus))
-                upper = solve(above, log_delta, epsilon, 2.0**level)
-                if upper == 0.0:
-                    return Interval(0.0, 0.0)
-                if not math.isfinite(upper):
-                    upper = above.chernoff(log_delta)
-                if not math.isfinite(upper) or abs(upper - epsilon) <= 0.1 * upper:
-                    break
-                epsilon, c = upper, saddle(above.whole, upper)
-            epsilon = upper if math.isfinite(upper) else epsilon
-            below = self.below(self._fitted(Focus(reach, _CELLS // 2 * 2**level, epsilon, c, log_rate)))
-            lower = solve(below, log_delta, epsilon, 2.0**level)
-            best = Interval(max(best.lower, 0.0 if math.isnan(lower) else lower), min(best.upper, upper))
+            start = best.upper if math.isfinite(best.upper) else first.guess(log_delta)
+            fineness = 2.0**level
+            above = self.above(self._fitted(sampled.focus(start, reach, _CELLS * 2**level)))
+            upper, sampled = solve(above, log_delta, start, fineness)
+            if upper == 0.0:
+                return Interval(0.0, 0.0)
+            below = self.below(self._fitted(sampled.focus(start, reach, _CELLS // 2 * 2**level)))
+            lower, _ = solve(below, log_delta, min(start, upper) if upper == upper else start, fineness)
+            best = Interval(max(best.lower, lower if lower == lower else 0.0), min(best.upper, upper if upper == upper else math.inf))
+            if best.lower > best.upper:
+                raise NotCertifiedError(
+                    f"the bounds {best.lower!r} and {best.upper!r} of epsilon at delta={delta!r} contradict each other;"
+                    " please report these parameters as a bug"
+                )
             if not wide(best, 0.9):
                 return best
-            c = saddle(above.whole, epsilon)
         return best
 
     def steps_delta_at_zero(self) -> float:

@@ -210,11 +210,11 @@ class Line:
         error = self.rounding + self.truncation + self.total * (len(self.u) + 16) * _UNIT
         error += 4 * _UNIT * self.turning * (abs(e) + abs(self.centre))
         log_unit = self.log_scale - self.c * e
-        with np.errstate(divide="ignore", over="ignore"):
-            exponents = self.log_bounds - self.tilts * e
-            gap = self.c - self.tilts
-            ratio = np.exp(-np.abs(gap) * self.period)
-            alias = np.where(gap != 0, np.exp(np.minimum(exponents - log_unit, 700.0)) * ratio / (1.0 - ratio), np.inf)
+        gap = self.c - self.tilts
+        away = np.abs(gap) * self.period
+        exponent = self.log_bounds - self.tilts * e - log_unit - away
+        with np.errstate(over="ignore", divide="ignore"):
+            alias = np.exp(exponent) / -np.expm1(-away)
         left, right = float(alias[gap > 0].min()), float(alias[gap < 0].min())
         # the relative error of e^{log_unit} itself
         error += abs(value) * 4 * _UNIT * (abs(self.log_scale) + abs(self.c * e) + 4)

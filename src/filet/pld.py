@@ -31,16 +31,15 @@ class Discrete:
 
 @dataclass(frozen=True)
 class Focus:
-    """Where cells should be small: near the losses that decide an answer at `epsilon` under the tilt `c`.
+    """Where cells should be small: `log_weight` says, for some losses, how much a step with that loss matters.
 
     Any partition into cells gives proven bounds; this only makes them tight.
     """
 
     reach: float  # standard deviations beyond the outermost means at which the last, open cells begin
     cells: int  # about this many cells in all
-    epsilon: float
-    c: float
-    log_rate: float  # log(delta / steps): jumps beyond epsilon count if they are at least about this likely
+    loss: Array  # increasing
+    log_weight: Array
 
 
 def _grid(piece: Piece, reach: float, width: float) -> Array:
@@ -61,34 +60,24 @@ def equal_cells(law: LossLaw, reach: float, width: float) -> list[Array]:
     return [_with_ends(piece, _grid(piece, reach, width)) for piece in law.pieces]
 
 
-def _below_top(logs: list[Array]) -> list[Array]:
-    top = max(float(v.max()) for v in logs)
-    return [v - top if top > -math.inf else v for v in logs]
-
-
 def fitted_cells(law: LossLaw, focus: Focus) -> list[Array]:
     """Cell edges, in increasing x, for each piece.
 
-    The error of a cell of width v grows as I v^2 per unit of x, where I is the tilted mass times the squared slope of
-    the loss. For a given number of cells the sum is smallest if v is proportional to I^(-1/3).
+    The error of a cell of width v grows as I v^2 per unit of x, where I is the density times the squared slope of the
+    loss times the weight of that loss. For a given number of cells the sum is smallest if v is proportional to I^(-1/3).
     """
-    grids, tilted, jumping, jump_mass = [], [], [], 0.0
+    grids, logs = [], []
     for piece in law.pieces:
         x = _grid(piece, focus.reach, 0.08)
         log_p, _ = piece.log_densities(x)
         loss = piece.loss(x)
         slope = np.abs(np.gradient(loss, x)) if x[0] < x[-1] else np.zeros_like(x)
         with np.errstate(divide="ignore"):
-            base = log_p - 0.5 * x * x + 2.0 * np.log(slope)
+            logs.append(log_p - 0.5 * x * x + 2.0 * np.log(slope) + np.interp(loss, focus.loss, focus.log_weight))
         grids.append(x)
-        tilted.append(base + focus.c * loss)
-        jumping.append(np.where(loss > 0.8 * focus.epsilon, base, -np.inf))
-        with np.errstate(under="ignore"):
-            jump_mass += float((np.exp(log_p - 0.5 * x * x) * (loss > 0.8 * focus.epsilon)).sum()) * (x[1] - x[0])
-    share = min(1.0, jump_mass / math.exp(focus.log_rate)) if focus.epsilon > 0 else 0.0
-    pairs = zip(_below_top(tilted), _below_top(jumping), strict=True)
-    weights = [np.exp(one) + share * np.exp(two) for one, two in pairs]
-    densities = [np.cbrt(weight + 1e-6) for weight in weights]
+    top = max(float(v.max()) for v in logs)
+    top = top if top > -math.inf else 0.0
+    densities = [np.cbrt(np.exp(v - top) + 1e-6) for v in logs]
     counts = [np.concatenate([[0.0], np.cumsum(0.5 * (g[1:] + g[:-1]) * np.diff(x))])
               for g, x in zip(densities, grids, strict=True)]  # fmt: skip
     unit = sum(float(count[-1]) for count in counts) / focus.cells
