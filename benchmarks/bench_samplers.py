@@ -9,7 +9,7 @@ first batch; `batch` is the median over turns of later ones. Memory is the peak 
 set-up and three batches, traced in a pass of its own; PyTorch's allocations cannot be traced, so Opacus has none.
 
 Filet's batches are padded, masked and sorted, and any step can be drawn at once. The peers give bare indices, one
-step after the other, and Opacus knows neither a cap nor cycles.
+step after the other; "and padding" adds the padding and the mask. Opacus knows neither a cap nor cycles.
 """
 
 from __future__ import annotations
@@ -64,6 +64,14 @@ def jax_privacy_batches(n: int, cycle: int) -> Iterator[Any]:
     return iter(strategy.batch_iterator(n, rng=1))
 
 
+def padded_jax_privacy_batches(n: int, cycle: int) -> Iterator[Any]:
+    """With the fixed shape that filet gives: padded by jax_privacy's own function, and a mask."""
+    pad = import_module("jax_privacy.batch_selection").pad_to_multiple_of
+    for indices in jax_privacy_batches(n, cycle):
+        padded = pad(indices, CAP)
+        yield padded, padded >= 0
+
+
 def opacus_batches(n: int, cycle: int) -> Iterator[Any]:
     torch = import_module("torch")
     torch.set_num_threads(1)
@@ -79,6 +87,7 @@ def makers(n: int, cycle: int, max_peer_size: int) -> dict[str, Maker]:
         chosen["filet, secure"] = filet_maker(secure=True)
     if n <= max_peer_size and installed("jax-privacy"):
         chosen["jax_privacy"] = jax_privacy_batches
+        chosen["  and padding"] = padded_jax_privacy_batches
     if n <= max_peer_size and cycle == 1 and installed("opacus"):
         chosen["Opacus"] = opacus_batches
     return chosen

@@ -328,6 +328,7 @@ def test_the_key_is_never_shown():
     for sampler in (SCHEME.sampler(key), CYCLIC.sampler(key, secure=True), SCHEME.sampler(number)):
         shown += [repr(sampler), str(sampler), repr(sampler.batches(3)), repr(sampler[0]), repr(sampler._key)]
         shown += [repr(value) for value in vars(sampler).values()]
+        assert repr(sampler._key) == f"{sampler._key}" == "Key(hidden)"
     for bad in (key[:15], key * 5, -number, number << 256, key.decode(), [key], float(number), {"key": key}, True):
         with pytest.raises(InvalidArgumentError) as error:
             SCHEME.sampler(bad)

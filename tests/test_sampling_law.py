@@ -287,6 +287,20 @@ def test_no_loop_depends_on_luck():
     assert _draws.subset(Constant(2**64 - 1), 1000, 999, np.dtype(np.int16)).size == 999
 
 
+def test_biased_draws_are_dropped():
+    """2**32 leaves 1 over modulo 3, and 2**64 leaves 2**30 modulo 3 * 2**30: so many of the last words are unfair."""
+    assert _draws._rough_draws(Constant(2**64 - 1), 3, 1).size == 0
+    assert _draws._rough_draws(Constant(2**64 - 2**30), 3 * 2**30, 1).size == 0
+    assert _draws._rough_draws(Constant(2**64 - 2**30 - 1), 3 * 2**30, 1).size == 1
+    assert _draws._rough_draws(Constant((2**32 - 2) * (2**32 + 1)), 3, 1).tolist() == [2]
+
+
+def test_a_word_at_a_threshold_belongs_to_the_next_size():
+    law = _draws.SizeLaw(5, np.array([0, 10, 10, 20], dtype=np.uint64))
+    sizes = [law.draw(Constant(word)) for word in (0, 9, 10, 19, 20, 2**64 - 1)]
+    assert sizes == [6, 6, 8, 8, 9, 9]
+
+
 @pytest.mark.parametrize(("population", "size"), [(6, 3), (7, 3), (6, 5), (6, 0), (6, 6), (1, 1)])
 def test_subsets_are_uniform(population, size):
     source = stream(51)
