@@ -8,7 +8,8 @@ neighbouring data sets. `pair` builds the two, `Pair.profile` integrates `[P - a
 - two dimensions: the same along the principal axis of the means, and the trapezoid rule across it. The inner integral
   has kinks of order 3/2 where roots merge, so the rule converges like h^2.5; `TOLERANCE[2]` holds at the spacing used.
 
-No bound may fall below these values. `smallest_slack` and `climb` take the bound under test as an argument,
+No bound may fall below these values. Slack is bound minus truth, divided by `1 + a`, the mass of `P` and `aQ` that
+rounding and integration errors scale with. `smallest_slack` and `climb` take the bound under test as an argument,
 `bound(config, direction)` returning a callable `profile(eps)` (an array of epsilons in, an array out).
 """
 
@@ -217,8 +218,8 @@ def interesting_epsilons(config: Config, extra: int = 12) -> np.ndarray:
 
 
 def slack(profile: Profile, exact: Pair, eps: np.ndarray, direction: str) -> np.ndarray:
-    """Bound minus exact value, at each eps. Negative beyond `TOLERANCE` refutes the bound."""
-    return np.asarray(profile(eps), float) - exact.profile(eps, direction)
+    """Bound minus exact value over 1 + a, at each eps. Negative beyond `TOLERANCE` refutes the bound."""
+    return (np.asarray(profile(eps), float) - exact.profile(eps, direction)) / (1 + np.exp(eps))
 
 
 def smallest_slack(
@@ -233,6 +234,7 @@ def smallest_slack(
         truth = pair(config, others, example, replacement).profile(eps)
         back = 1 - np.exp(-eps) + np.exp(-eps) * truth  # H_b(Q||P) at b = e^-eps, so that one integral serves both
         for direction, at, gaps in (("forward", eps, forward - truth), ("reverse", -eps, reverse - back)):
+            gaps = gaps / (1 + np.exp(at))
             j = int(np.argmin(gaps))
             if gaps[j] < worst[0]:
                 vectors = others.tolist(), example.tolist(), replacement.tolist()
@@ -250,7 +252,7 @@ def climb(
         return v / np.maximum(np.linalg.norm(v, axis=1, keepdims=True), 1.0)
 
     def objective(v: np.ndarray) -> float:
-        return value - float(pair(config, v[2:], v[0], v[1]).profile(eps, direction)[0])
+        return (value - float(pair(config, v[2:], v[0], v[1]).profile(eps, direction)[0])) / (1 + math.exp(eps))
 
     best = project(rng.choice([-1.0, 1.0], size=(config.n + 1, d)) * rng.choice([1.0, 0.9], size=(config.n + 1, d)))
     low, reach = objective(best), 0.5

@@ -31,7 +31,12 @@ ANALYSES = ("note", "refined", "poisson")
 ADJACENCIES = ("add-remove", "zero-out", "replace-one")
 COMBINATIONS = tuple(
     (overflow, adjacency, analysis)
-    for overflow, analysis in (("truncate", "note"), ("truncate", "refined"), ("reject", "refined"), ("none", "poisson"))
+    for overflow, analysis in (
+        ("truncate", "note"),
+        ("truncate", "refined"),
+        ("reject", "refined"),
+        ("none", "poisson"),
+    )
     for adjacency in ADJACENCIES
 )
 """Every (overflow, adjacency, analysis); `("none", ..., "poisson")` is plain Poisson sampling without a cap."""
@@ -127,11 +132,11 @@ def weights(n: int, p: float, B: int) -> Weights:
 # --- 2. one-step profiles, closed form ----------------------------------------------------------------------------
 
 
-def Phi(x: mpf) -> mpf:
+def Phi(x: mpf) -> mpf:  # noqa: N802
     return mpmath.erfc(-x / mpmath.sqrt(2)) / 2
 
 
-def K(c: mpf, m1: mpf, m2: mpf, s: mpf) -> mpf:
+def K(c: mpf, m1: mpf, m2: mpf, s: mpf) -> mpf:  # noqa: N802
     """Integral of [c N(0) - m1 N(1) - m2 N(2)]_+ with N(m) = N(m, s^2)."""
     if c <= 0:
         return mpf(0)
@@ -169,14 +174,14 @@ def _root(f: Any, target: mpf, s: mpf, rising: bool = True, hi: mpf | None = Non
         if hi is not None or hi_x > top:
             return None
         hi_x *= 2
-    for _ in range(60):  # bisection to a part in 1e18, then secant steps
+    while hi_x - lo_x > mpf(10) ** -5 * min(s, s * s):  # bisection close to the root, then secant steps
         mid = (lo_x + hi_x) / 2
         lo_x, hi_x = (mid, hi_x) if g(mid) < 0 else (lo_x, mid)
     if hi_x - lo_x == 0 or g(hi_x) == g(lo_x):
         return lo_x
     x0, x1, g0, g1 = lo_x, hi_x, g(lo_x), g(hi_x)
     for _ in range(12):
-        if g1 == g0 or g1 == 0:
+        if g1 in (g0, 0):
             break
         x0, x1, g0 = x1, x1 - g1 * (x1 - x0) / (g1 - g0), g1
         g1 = g(x1)
@@ -218,7 +223,7 @@ def note_overflow_group(a: mpf, q: mpf, s: mpf, adjacency: str) -> mpf:
     return hockey_stick_1d(P, Q, a, s)
 
 
-def _forward(a: mpf, n: int, p: float, B: int, s: mpf, overflow: str, adjacency: str, analysis: str) -> mpf:
+def _forward(a: mpf, *, n: int, p: float, B: int, s: mpf, overflow: str, adjacency: str, analysis: str) -> mpf:
     if analysis == "poisson":
         return poisson_profile(a, mpf(p), s, adjacency)
     W = weights(n, p, B)
@@ -242,8 +247,8 @@ def profile(
     """One step's H_{e^eps}(P||Q), or H_{e^eps}(Q||P) for `direction="reverse"`; `eps` any real."""
     with mp.extradps(20):
         s, a = mpf(sigma), mpmath.exp(mpf(eps))
-        rest = (n, p, B, s, overflow, adjacency, analysis)
-        return _forward(a, *rest) if direction == "forward" else 1 - a + a * _forward(1 / a, *rest)
+        rest = {"n": n, "p": p, "B": B, "s": s, "overflow": overflow, "adjacency": adjacency, "analysis": analysis}
+        return _forward(a, **rest) if direction == "forward" else 1 - a + a * _forward(1 / a, **rest)
 
 
 # --- 3. one step as an explicit loss law --------------------------------------------------------------------------
@@ -374,7 +379,10 @@ def law_profile(L: Law, eps: Any) -> mpf:
         a = mpmath.exp(eps)
         total = sum((max(x - a * y, mpf(0)) for x, y in L.atoms), mpf(0))
         for t in L.pieces:
-            ratio = lambda x, t=t: _log_density(t.P, x, s) - _log_density(t.Q, x, s)
+
+            def ratio(x, t=t):
+                return _log_density(t.P, x, s) - _log_density(t.Q, x, s)
+
             x = _root(ratio, eps, s, rising=t.rising, hi=t.hi)
             all_P, all_Q = _mass(t.P, t.hi, s), _mass(t.Q, t.hi, s)
             if x is None:
@@ -436,7 +444,10 @@ class Composed:
 
     def _saddle(self, eps: float) -> tuple[float, float]:
         """The tilt minimising log of the integrand, and the saddle-point estimate of log delta."""
-        f = lambda t: self._cgf(np.exp(t)) - np.exp(t) * eps - t - np.log1p(np.exp(t))
+
+        def f(t):
+            return self._cgf(np.exp(t)) - np.exp(t) * eps - t - np.log1p(np.exp(t))
+
         grid = np.linspace(-7, 9, 65)
         best = grid[int(np.argmin([f(t) for t in grid]))]
         lo, hi = best - 0.25, best + 0.25
@@ -445,8 +456,11 @@ class Composed:
             lo, hi = (lo, m2) if f(m1) < f(m2) else (m1, hi)
         t, d = (lo + hi) / 2, 1e-3
         c = np.exp(t)
-        F = lambda v: self._cgf(v) - v * eps - np.log(v) - np.log1p(v)
-        curve = max((F(c * (1 + d)) - 2 * F(c) + F(c * (1 - d))) / (c * d) ** 2, 1e-300)
+
+        def curve_at(v):
+            return self._cgf(v) - v * eps - np.log(v) - np.log1p(v)
+
+        curve = max((curve_at(c * (1 + d)) - 2 * curve_at(c) + curve_at(c * (1 - d))) / (c * d) ** 2, 1e-300)
         return float(c), float(f(t) - 0.5 * np.log(2 * np.pi * curve))
 
     def _period(self, c: float, eps: float, log_delta: float) -> float:
@@ -495,7 +509,8 @@ class Composed:
                         j += 1
             else:
                 y = min(mp.pi * s * s / 4, s)
-                peak = max((mpf(2) ** (v / mpf(4)) for v in range(-12, 60)), key=lambda r: size_at(piece, piece.hi - s * r))
+                radii = [mpf(2) ** (v / mpf(4)) for v in range(-12, 60)]
+                peak = max(radii, key=lambda r, piece=piece: size_at(piece, piece.hi - s * r))
                 h = mpf("0.9") / (16 + self.digits) / fineness / max(1, peak / 4, piece.hi / (4 * s))
                 best, j = mpf(0), 0
                 t0 = -mpmath.log(mp.dps * mpmath.log(10))
@@ -538,14 +553,22 @@ class Composed:
                 raise ArithmeticError(f"quadrature of M failed: {M0}")
             M0 = M0.real
             unit = mpf(2) ** bits
-            fix = lambda v: (int(mpmath.nint(v.real * unit)), int(mpmath.nint(v.imag * unit)))
-            turn = lambda v: mpmath.exp(1j * w * v)
+
+            def fix(v):
+                return (int(mpmath.nint(v.real * unit)), int(mpmath.nint(v.imag * unit)))
+
+            def turn(v):
+                return mpmath.exp(1j * w * v)
+
             ab = [fix(m / M0) for m in masses]
             A = np.array([v[0] for v in ab], dtype=object), np.array([v[1] for v in ab], dtype=object)
             block = 32
             rot = [fix(turn(v)) for v in losses]
             R = np.array([v[0] for v in rot], dtype=object), np.array([v[1] for v in rot], dtype=object)
-            mul = lambda u, v: ((u[0] * v[0] - u[1] * v[1]) >> bits, (u[0] * v[1] + u[1] * v[0]) >> bits)
+
+            def mul(u, v):
+                return ((u[0] * v[0] - u[1] * v[1]) >> bits, (u[0] * v[1] + u[1] * v[0]) >> bits)
+
             one = np.array([1 << bits] * len(losses), dtype=object), np.array([0] * len(losses), dtype=object)
             powers = [one]
             for _ in range(block):

@@ -4,7 +4,7 @@
 `PoissonLoss` is plain Poisson sampling (add-remove, zero-out) for any number of steps: the density of the total loss
 by repeated direct convolution. Measured from its lowest value, the loss of a step is positive and its density is
 a smooth function of the *logarithm* of the loss, however rare the hits, so Chebyshev panels in that variable hold
-the logarithm of the density to full relative accuracy, and every convolution adds positive terms only. Double precision;
+the logarithm of the density to full relative accuracy, and a convolution adds positive terms only. Double precision;
 the measured accuracy is about 1e-11 relative (against `exact.Composed` and `two_steps`).
 """
 
@@ -16,11 +16,15 @@ import mpmath
 import numpy as np
 from mpmath import mp, mpf
 
-from . import exact
+from . import exact, profile_float
 
 
-def two_steps(L: exact.Law, eps: Any, digits: int = 22) -> mpf:
-    """delta(eps) of two steps: E over one step's loss of the other's profile, by tanh-sinh quadrature over outputs."""
+def two_steps(L: exact.Law, eps: Any, digits: int = 22, profile: Any = None) -> mpf:
+    """delta(eps) of two steps: E over one step's loss of the other's profile, by tanh-sinh quadrature over outputs.
+
+    `profile(eps)` gives the closed form of the law's profile; without it the law is integrated (ten times slower).
+    """
+    profile = profile or (lambda e: exact.law_profile(L, e))
     eps, s = mpf(eps), L.s
     kinks = [mpmath.log(x / y) for x, y in L.atoms if x > 0 and y > 0]
     ends = [(t, x) for t in L.pieces if t.hi is not None for x in (t.hi,)]
@@ -38,9 +42,12 @@ def two_steps(L: exact.Law, eps: Any, digits: int = 22) -> mpf:
         mp.dps = digits + 6
         for x, y in L.atoms:
             if x > 0:
-                total += x * (exact.law_profile(L, eps - mpmath.log(x / y)) if y > 0 else 1)
+                total += x * (profile(eps - mpmath.log(x / y)) if y > 0 else 1)
         for t in L.pieces:
-            ratio = lambda x, t=t: exact._log_density(t.P, x, s) - exact._log_density(t.Q, x, s)
+
+            def ratio(x, t=t):
+                return exact._log_density(t.P, x, s) - exact._log_density(t.Q, x, s)
+
             middle = [exact._root(ratio, eps - k, s, rising=t.rising, hi=t.hi) for k in kinks]
             shifts = [*t.P, 0]
             span = [min(shifts) - 14 * s, max(shifts) + 14 * s]
@@ -49,12 +56,47 @@ def two_steps(L: exact.Law, eps: Any, digits: int = 22) -> mpf:
 
             def term(x: mpf, t: exact.Piece = t, ratio: Any = ratio) -> mpf:
                 density = mpmath.exp(exact._log_density(t.P, x, s) - x * x / (2 * s * s))
-                return density * exact.law_profile(L, eps - ratio(x))
+                return density * profile(eps - ratio(x))
 
             total += mpmath.quad(term, cuts) / (s * mpmath.sqrt(2 * mp.pi))
     finally:
         mp.dps = old
     return total
+
+
+def two_steps_epsilon(delta: float, **step: Any) -> tuple[mpf, mpf]:
+    """epsilon of two steps at delta > 0, and the relative error of delta there (against a finer quadrature).
+
+    `step` as for `exact.profile`. Secant steps on log delta from a double-precision guess.
+    """
+    L = exact.law(**step)
+    log_mass, loss = exact.Composed(L, 2)._cells
+    mass = np.exp(log_mass)
+
+    def rough(e):
+        return mass @ profile_float.profile(np.clip(e - loss, -300, 300), **step)
+
+    low, high = 0.0, 1e-6
+    while rough(high) > delta:
+        low, high = high, 2 * high
+    for _ in range(40):
+        mid = (low + high) / 2
+        low, high = (mid, high) if rough(mid) > delta else (low, mid)
+
+    def h(e):
+        return exact.profile(e, **step)
+
+    def miss(e):
+        return mpmath.log(two_steps(L, e, profile=h) / mpf(delta))
+
+    x0, x1 = mpf(high), mpf(high) * (1 + mpf(10) ** -5)
+    f0, f1 = miss(x0), miss(x1)
+    for _ in range(5):
+        if abs(f1) < mpf(10) ** -22:
+            break
+        x0, x1, f0 = x1, x1 - f1 * (x1 - x0) / (f1 - f0), f1
+        f1 = miss(x1)
+    return x1, abs(two_steps(L, x1, digits=32, profile=h) / mpf(delta) - 1)
 
 
 class PoissonLoss:
