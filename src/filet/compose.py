@@ -100,8 +100,8 @@ class Composition:
         relative = np.full(count, 8 * _UNIT)
         phases = [_tilted(c, *small, spacing, count) for small in self.small]
         bounds = []
-        for steps, one, weight_error in zip(self.steps, phases, self.weight_errors, strict=True):
-            error = one.error(size, weight_error)
+        for steps, one in zip(self.steps, phases, strict=True):
+            error = one.error(size)
             bounds.append(np.abs(one.values) + error)
             log_f += steps * one.log_values
             log_bound += steps * np.log(bounds[-1])
@@ -119,16 +119,28 @@ class Composition:
         ]
         top = max(odds)
         values, rounding = np.zeros(count, complex), np.zeros(count)
-        for one, jump, bound, odd, weight_error in zip(phases, jumps, bounds, odds, self.weight_errors, strict=True):
+        for one, jump, bound, odd in zip(phases, jumps, bounds, odds, strict=True):
             if jump is None:
                 continue
             weight = math.exp(odd - top)
-            error = jump.error(size, weight_error)
+            error = jump.error(size)
             # one factor of this phase is exchanged for the jump
             values += weight * jump.values * np.exp(log_f - one.log_values + 1j * u * (jump.centre - one.centre))
             others = weight * bound_f / bound
             rounding += others * (error + (np.abs(jump.values) + error) * relative)
         return Spectrum(values, rounding, log_value + top, centre)
+
+    def weight_margin(self, c: float) -> float:
+        """What errors of the binomial weights can do to log delta, to first order with a generous factor.
+
+        A relative error w of the group weights changes the likelihood of T steps by about w sqrt(T) standard
+        deviations (15 of them are allowed for), and every loss by a relative w.
+        """
+        margin = 0.0
+        for steps, small, error in zip(self.steps, self.small, self.weight_errors, strict=True):
+            one = _tilted(c, *small, 1.0, 1)
+            margin += error * (15.0 * math.sqrt(steps) + c * steps * (one.spread + abs(one.centre)))
+        return margin
 
     def decays_after(self, c: float, limit: float, tolerance: float) -> tuple[float, float]:
         """A frequency beyond which (up to `limit`) the relative transform stays below `tolerance`, and its bound there.
@@ -141,9 +153,9 @@ class Composition:
         count = math.ceil(limit / spacing) + 2
         u = spacing * np.arange(count)
         log_bound = (-0.5 * self.gaussian) * np.square(np.maximum(u - 0.5 * spacing, 0.0))
-        for steps, small, weight_error in zip(self.steps, self.small, self.weight_errors, strict=True):
+        for steps, small in zip(self.steps, self.small, strict=True):
             one = _tilted(c, *small, spacing, count)
-            bound = np.abs(one.values) + one.error(np.hypot(c, u), weight_error) + 0.5 * spacing * one.spread
+            bound = np.abs(one.values) + one.error(np.hypot(c, u)) + 0.5 * spacing * one.spread
             log_bound += steps * np.log(np.minimum(bound, 1.0))
         worst = np.maximum.accumulate(log_bound[::-1])[::-1]
         first = int(np.argmax(worst <= math.log(tolerance)))
@@ -177,14 +189,13 @@ class _Tilted:
         with np.errstate(divide="ignore"):
             return np.asarray(np.log(self.values))
 
-    def error(self, size: Array, weight_error: float) -> Array:
-        """Bound on the error of `values`: transform, masses, phases (they grow with |z|) and the binomial weights.
+    def error(self, size: Array) -> Array:
+        """Bound on the error of `values`: transform, masses, and phases (they grow with |z|).
 
-        Masses and weights always sum to one, so their errors only show in E|e^{zL} - 1| <= min(|z| E|L|, 2).
+        Masses sum to one (they telescope), so their errors only show in E|e^{zL} - 1| <= min(|z| E|L|, 2).
         """
         reach = size * (self.spread + abs(self.centre))
-        masses = (_MASS_ERROR + weight_error) * np.minimum(reach, 2.0)
-        return 16 * _UNIT + TRANSFORM_ERROR * self.far + _PHASE_ERROR * reach + masses
+        return 16 * _UNIT + TRANSFORM_ERROR * self.far + _PHASE_ERROR * reach + _MASS_ERROR * np.minimum(reach, 2.0)
 
 
 def _tilted(c: float, loss: Array, log_mass: Array, spacing: float, count: int) -> _Tilted:

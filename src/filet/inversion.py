@@ -132,7 +132,8 @@ class Line:
         relative, absolute = (math.sqrt(width * self.beta * e / self.c) for e in (epsilon, max(epsilon, 0.1)))
         cheap = 1.05 * self.beta * self.period / (2.0 * math.pi * _AFFORDABLE_NODES)
         shift = min(max(relative, min(cheap, absolute)), _LARGEST_CURVED_SHIFT)
-        return min(max(shift, 5.0 * width * epsilon), 0.4 / self.c)
+        shift = min(max(shift, 5.0 * width * epsilon), 0.4 / self.c)
+        return min(shift, epsilon / 3.0) if epsilon > 1e-5 else shift
 
     @property
     def curved(self) -> bool:
@@ -173,6 +174,7 @@ class Line:
         self.total = float(size.sum())
         self.turning = float((size * self.u).sum())
         self.log_scale, self.centre = spectrum.log_scale, spectrum.centre
+        self.margin = math.expm1(min(self.composition.weight_margin(c), 1.0))
         self._sample_excess(spectrum.values, spectrum.rounding, z, end, left_out)
         return self
 
@@ -216,8 +218,8 @@ class Line:
         with np.errstate(over="ignore", divide="ignore"):
             alias = np.exp(exponent) / -np.expm1(-away)
         left, right = float(alias[gap > 0].min()), float(alias[gap < 0].min())
-        # the relative error of e^{log_unit} itself
-        error += abs(value) * 4 * _UNIT * (abs(self.log_scale) + abs(self.c * e) + 4)
+        # the relative error of e^{log_unit} itself, and of the weights
+        error += abs(value) * (self.margin + 4 * _UNIT * (abs(self.log_scale) + abs(self.c * e) + 4))
         if not math.isfinite(value + error + excess):
             return Reading(math.nan, 0.0, math.inf, math.inf, math.inf)
         return Reading(value, slope, error, left + right, max(excess, 0.0))
