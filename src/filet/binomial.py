@@ -9,7 +9,8 @@ from __future__ import annotations
 import math
 from fractions import Fraction
 
-from scipy.special import betainc
+import numpy as np
+from scipy.special import betainc, betaincc
 
 # Stirling's correction log(n!) - log(sqrt(2 pi n) (n/e)^n) at 0 (by convention) to 15, computed with 30-digit arithmetic.
 _STIRLING_TABLE = (
@@ -82,6 +83,14 @@ def log_pmf(k: int, n: int, p: float, q: float | None = None) -> float:
     return core - 0.5 * (math.log(2 * math.pi) + math.log(k) + math.log1p(-k / n))
 
 
+def log_pmf_ratio(k: int, reference: int, n: int, p: float) -> float:
+    """log(Pr[Bin = k] / Pr[Bin = reference]) for k <= reference, accurate also where both are far below 1e-300."""
+    if reference - k > 1_000_000:
+        return log_pmf(k, n, p) - log_pmf(reference, n, p)
+    j = np.arange(k, reference, dtype=np.float64)
+    return float(np.sum(np.log((j + 1.0) / (n - j)))) + (reference - k) * (_log_complement(p, 1.0 - p) - math.log(p))
+
+
 def _log_complement(p: float, q: float) -> float:
     """log(1 - p), from whichever of p and q = 1 - p is exact."""
     return math.log1p(-p) if p < 0.5 else math.log(q)
@@ -132,6 +141,8 @@ def log_sf(k: int, n: int, p: float, q: float | None = None) -> float:
             return log_pmf(k, n, p, q) + math.log(ratio)
     if k < n * p - 2.0 * math.sqrt(n * p * q):
         return _log1mexp(log_sf(n - k + 1, n, q, p))
+    if q < p:  # q is the exact one of the two
+        return math.log(float(betaincc(float(n - k + 1), float(k), q)))
     return math.log(float(betainc(float(k), float(n - k + 1), p)))
 
 

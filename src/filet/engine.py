@@ -15,12 +15,13 @@ import numpy as np
 
 from .compose import STEP_ERROR, Composition, Phase
 from .errors import NotCertifiedError
-from .inversion import Line, log_peak
+from .inversion import Line, log_peak, saddle
 from .kernel import Array, LossLaw
 from .pld import Discrete, Focus, discretise_above, discretise_below, equal_cells, fitted_cells
 
 _REFINEMENTS = 4
 _CELLS = 800
+_LOWEST_LOG_DELTA = -640.0
 _SMOOTHING = 1e-5  # share of epsilon that smoothing may cost
 _RELATIVE, _ABSOLUTE = 1e-3, 1e-4  # the promised width of an epsilon bracket
 
@@ -92,6 +93,23 @@ class Side:
             low, high = (middle, high) if approximate(middle)[1] > log_delta else (low, middle)
         return approximate(0.5 * (low + high))[0]
 
+    def estimate(self, epsilon: float) -> float:
+        """log delta(epsilon), roughly: the larger of the saddle-point and the single-jump approximation."""
+        c = saddle(self.whole, epsilon)
+        value, _, curvature = self.whole.moments(c)
+        curvature += c**-2 + (c + 1.0) ** -2
+        tilted = value - c * epsilon - math.log(c * (c + 1.0)) - 0.5 * math.log(2 * math.pi * curvature)
+        jump = sum(
+            p.steps * float((np.exp(p.law.log_mass) * -np.expm1(np.minimum(epsilon - p.law.loss, 0.0))).sum())
+            for p in self.phases
+        )
+        spread = math.sqrt(sum(p.steps * float(np.exp(p.law.log_mass) @ np.square(np.minimum(p.law.loss, epsilon / 3)))
+                               for p in self.phases) + self.gaussian)  # fmt: skip
+        # where the bulk cannot reach epsilon the saddle point is far too high
+        if jump > 0.0 and 0.0 < spread * math.sqrt(-2.0 * math.log(min(jump, 0.5))) < epsilon:
+            return math.log(jump)
+        return tilted
+
     def lines(self, epsilon: float, log_delta: float, fineness: float) -> Sampled:
         """Lines through the transform for queries near epsilon; with a cap on the losses where no tilt would do."""
         tolerable = math.log(1e-4 / (self.whole.total_steps * STEP_ERROR))
@@ -115,6 +133,12 @@ class Side:
         _, line, jumping, chance = best
         jump_line = Line(jumping, epsilon, log_delta, shift)
         return Sampled(self, [line.sample(), jump_line.sample()], 0.5 * chance**2 * (1 + 1e-9))
+
+    def chernoff_delta(self, epsilon: float) -> float:
+        """A crude but certain upper bound of delta(epsilon)."""
+        c = 2.0 ** np.arange(-45.0, 45.0, 0.5)
+        log_delta = float((self.whole.log_mgf(c) + log_peak(c) - c * epsilon * (1 - 1e-12)).min())
+        return min(1.0, math.exp(min(0.0, log_delta + self.whole.total_steps * 1e-12)) + self.infinite)
 
     def chernoff(self, log_delta: float) -> float:
         """A crude but certain upper bound of epsilon(delta)."""
@@ -169,6 +193,11 @@ class Sampled:
         if not math.isfinite(bound):
             return math.nan, math.nan, math.inf
         return bound, slope, error
+
+
+def _positive(value: float, otherwise: float) -> float:
+    """The value if it is a positive number, else the safe alternative (NaN must never read as zero)."""
+    return value if value > 0.0 else otherwise
 
 
 def solve(side: Side, log_delta: float, start: float, fineness: float) -> tuple[float, Sampled]:
@@ -237,6 +266,42 @@ class Run:
     def _reach(self, log_delta: float) -> float:
         """Beyond this many standard deviations the losses of all steps weigh less than e^-10 delta."""
         return math.sqrt(2.0 * (math.log(self.steps) - log_delta + 10.0))
+
+    def delta(self, epsilon: float) -> Interval:
+        """Bracket of delta(epsilon)."""
+        log_delta, first = -25.0, self._first_look(self._reach(-25.0))
+        for _ in range(4):  # find the size of the answer, and how far out the losses matter
+            previous, log_delta = log_delta, min(-1e-3, max(first.estimate(epsilon), _LOWEST_LOG_DELTA))
+            first = self._first_look(self._reach(log_delta))
+            if abs(log_delta - previous) < 2.0:
+                break
+        sampled = first.lines(epsilon, log_delta, 1.0)
+        scale = math.exp(log_delta)
+        upper = min(first.chernoff_delta(epsilon), _positive(sampled.ratio(epsilon, log_delta)[0], math.inf) * scale)
+        lower = 0.0
+        for level in range(2):
+            focus = sampled.focus(epsilon, self._reach(log_delta), _CELLS * 2**level)
+            edges = self._fitted(focus)
+            sampled = self.above(edges).lines(epsilon, log_delta, 2.0**level)
+            upper = min(upper, _positive(sampled.ratio(epsilon, log_delta)[0], math.inf) * scale)
+            below = self.below(edges).lines(epsilon, log_delta, 2.0**level).ratio(epsilon, log_delta)[0]
+            lower = max(lower, _positive(below, 0.0) * scale)
+            if upper - lower <= 0.01 * upper:
+                break
+        if lower > upper:
+            raise NotCertifiedError(
+                f"the bounds {lower!r} and {upper!r} of delta at epsilon={epsilon!r} contradict each other;"
+                " please report these parameters as a bug"
+            )
+        return Interval(lower, upper)
+
+    def quick_delta(self, epsilon: float) -> float:
+        """An upper bound of delta(epsilon) from one coarse look."""
+        log_delta = -25.0
+        first = self._first_look(self._reach(log_delta))
+        log_delta = min(-1e-3, max(first.estimate(epsilon), _LOWEST_LOG_DELTA))
+        ratio = first.lines(epsilon, log_delta, 1.0).ratio(epsilon, log_delta)[0]
+        return min(first.chernoff_delta(epsilon), _positive(ratio, math.inf) * math.exp(log_delta))
 
     def at_most(self, epsilon: float, delta: float) -> bool:
         """Whether epsilon(delta) <= epsilon is proven by a quick look; False means "not known"."""

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from . import _validate
-from .binomial import hazard, log_cdf, log_pmf, log_sf
+from .binomial import hazard, log_cdf, log_pmf, log_pmf_ratio, log_sf
 
 if TYPE_CHECKING:
     from .sampling import Sampler
@@ -131,7 +131,7 @@ class CappedPoisson:
         if size > min(cap, n):
             return -math.inf
         if self.overflow is Overflow.REJECT:
-            return log_pmf(size, n, p) - log_cdf(cap, n, p)
+            return log_pmf_ratio(size, cap, n, p) + math.log(hazard(cap, n, p)[0]) if cap < n else log_pmf(size, n, p)
         return log_sf(cap, n, p) if size == cap else log_pmf(size, n, p)
 
     def sampler(self, key: bytes | int | None = None, **options: Any) -> Sampler:
