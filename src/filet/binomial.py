@@ -135,11 +135,12 @@ def log_sf(k: int, n: int, p: float, q: float | None = None) -> float:
         return 0.0 if q == 0.0 else -math.inf
     if k == n:
         return log_pmf(n, n, p, q)
-    if k > n * p + 2.0 * math.sqrt(n * p * q):
+    above_mean, spread = _excess(k, n, p, q), math.sqrt(n * p * q)
+    if above_mean > 2.0 * spread:
         ratio = _continued_fraction(k, n, p, q)
         if ratio is not None:
             return log_pmf(k, n, p, q) + math.log(ratio)
-    if k < n * p - 2.0 * math.sqrt(n * p * q):
+    if above_mean < -2.0 * spread:
         return _log1mexp(log_sf(n - k + 1, n, q, p))
     if q < p:  # q is the exact one of the two
         return math.log(float(betaincc(float(n - k + 1), float(k), q)))
@@ -175,7 +176,7 @@ def hazard(k: int, n: int, p: float) -> tuple[float, float]:
 def _cdf_over_pmf(k: int, n: int, p: float, q: float) -> float:
     if k == 0:
         return 1.0
-    if k < n * p - 2.0 * math.sqrt(n * p * q):
+    if _excess(k, n, p, q) < -2.0 * math.sqrt(n * p * q):
         ratio = _continued_fraction(n - k, n, q, p)
         if ratio is not None:
             return ratio
