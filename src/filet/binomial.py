@@ -80,7 +80,7 @@ def log_pmf(k: int, n: int, p: float, q: float | None = None) -> float:
     core = _stirling_error(n) - _stirling_error(k) - _stirling_error(n - k)
     gap = _excess(k, n, p, q)
     core -= _deviance(k, n * p, gap) + _deviance(n - k, n * q, -gap)
-    return core - 0.5 * (math.log(2 * math.pi) + math.log(k) + math.log1p(-k / n))
+    return core - 0.5 * (math.log(2 * math.pi) + math.log(k) + math.log((n - k) / n))
 
 
 def log_pmf_ratio(k: int, reference: int, n: int, p: float) -> float:
@@ -142,6 +142,9 @@ def log_sf(k: int, n: int, p: float, q: float | None = None) -> float:
             return log_pmf(k, n, p, q) + math.log(ratio)
     if above_mean < -2.0 * spread:
         return _log1mexp(log_sf(n - k + 1, n, q, p))
+    if spread < 2000.0:  # adding up the terms is exact where incomplete beta routines lose digits
+        j = np.arange(min(n - k, 40 + int(16.0 * spread)), dtype=np.float64)
+        return log_pmf(k, n, p, q) + math.log1p(float(np.cumprod((n - k - j) / (k + 1.0 + j) * (p / q)).sum()))
     if q < p:  # q is the exact one of the two
         return math.log(float(betaincc(float(n - k + 1), float(k), q)))
     return math.log(float(betainc(float(k), float(n - k + 1), p)))

@@ -160,7 +160,8 @@ def loss_law(scheme: CappedPoisson, sigma: float, adjacency: Adjacency, analysis
     if v.w + v.tau < _LIGHTEST:
         return LossLaw(tuple(poisson(p, sigma, adjacency)), lost=_LIGHTEST)
     if analysis is Analysis.NOTE:
-        free = poisson(p, sigma, adjacency, weight=1.0 - v.tau if v.tau < 0.5 else v.room + v.w)
+        fits = 1.0 - v.tau if v.tau < 0.5 else v.room + v.w
+        free = poisson(p, sigma, adjacency, weight=fits) if fits > 0.0 else []
         capped, atoms = (_note_capped(v, sigma, adjacency) if v.tau > 0.0 else []), []
     else:
         free = poisson(p, sigma, adjacency, weight=v.room) if v.room > 0.0 else []
