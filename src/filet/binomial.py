@@ -120,6 +120,12 @@ def _continued_fraction(k: int, n: int, p: float, q: float) -> float | None:
     return None
 
 
+def _tail_sum(k: int, n: int, p: float, q: float) -> float:
+    """Pr[Bin >= k] / Pr[Bin = k] for k not far below the mean, term by term: exact where beta routines lose digits."""
+    j = np.arange(min(n - k, 60 + int(20.0 * math.sqrt(n * p * q))), dtype=np.float64)
+    return 1.0 + float(np.cumprod((n - k - j) / (k + 1.0 + j) * (p / q)).sum())
+
+
 def log_sf(k: int, n: int, p: float, q: float | None = None) -> float:
     """log Pr[Bin(n, p) >= k] (note: at least k).
 
@@ -136,15 +142,14 @@ def log_sf(k: int, n: int, p: float, q: float | None = None) -> float:
     if k == n:
         return log_pmf(n, n, p, q)
     above_mean, spread = _excess(k, n, p, q), math.sqrt(n * p * q)
+    if spread < 2000.0 and above_mean > -2.0 * spread:
+        return log_pmf(k, n, p, q) + math.log(_tail_sum(k, n, p, q))
     if above_mean > 2.0 * spread:
         ratio = _continued_fraction(k, n, p, q)
         if ratio is not None:
             return log_pmf(k, n, p, q) + math.log(ratio)
     if above_mean < -2.0 * spread:
         return _log1mexp(log_sf(n - k + 1, n, q, p))
-    if spread < 2000.0:  # adding up the terms is exact where incomplete beta routines lose digits
-        j = np.arange(min(n - k, 40 + int(16.0 * spread)), dtype=np.float64)
-        return log_pmf(k, n, p, q) + math.log1p(float(np.cumprod((n - k - j) / (k + 1.0 + j) * (p / q)).sum()))
     if q < p:  # q is the exact one of the two
         return math.log(float(betaincc(float(n - k + 1), float(k), q)))
     return math.log(float(betainc(float(k), float(n - k + 1), p)))
@@ -179,7 +184,10 @@ def hazard(k: int, n: int, p: float) -> tuple[float, float]:
 def _cdf_over_pmf(k: int, n: int, p: float, q: float) -> float:
     if k == 0:
         return 1.0
-    if _excess(k, n, p, q) < -2.0 * math.sqrt(n * p * q):
+    spread = math.sqrt(n * p * q)
+    if spread < 2000.0 and _excess(k, n, p, q) < 2.0 * spread:
+        return _tail_sum(n - k, n, q, p)
+    if _excess(k, n, p, q) < -2.0 * spread:
         ratio = _continued_fraction(n - k, n, q, p)
         if ratio is not None:
             return ratio

@@ -1,0 +1,337 @@
+"""Lower bounds: the epsilon that explicit pairs of neighbouring data sets prove to be lost.
+
+All examples lie in a plane: `x_1` is a unit vector, some of the others are all equal to one unit vector at an angle to
+it (opposite, orthogonal, ...), and the rest are zero. With `k` such others in the batch, the noisy sum has the
+coordinates `k - c [x_1 drawn]` along the others and `s [x_1 drawn]` across, `c` and `s` being minus the cosine and the
+sine of the angle. So both neighbours give explicit mixtures of Gaussians. The plane is cut into cells, and cells
+of about the same loss are merged into one outcome. That is post-processing, whatever the shape of the loss, so the
+merged pair bounds every profile, and its compositions, from below. What is left out (far components, far cells) is
+taken off P and added to Q, which lowers the bound too.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+
+import numpy as np
+from scipy.special import betaincc, ndtr
+
+from . import _validate
+from .accountant import Phase, account
+from .binomial import log_cdf, log_pmf, log_sf
+from .engine import Side, solve
+from .kernel import Array
+from .pld import Discrete
+from .scheme import Adjacency, CappedPoisson, Overflow
+
+_MOST_COMPONENTS = 6_000  # wider mixtures hide x_1 in any case
+_MOST_ENTRIES = 1_000_000  # of the table of cells and components
+_CELL = 0.02  # standard deviations; merging such cells costs about _CELL^2 / 12 of epsilon
+_PLANE_CELL = 0.08  # the same where cells have two dimensions
+_COARSE = 4.0  # factor for a first look
+_OUTCOMES = 1_500
+# Chance that the number of equal others leaves its window (Bernstein: below 1e-38, over a chance of 1e-3 to fit).
+_OUTSIDE = 1e-35
+_RAREST_FIT = 1e-3
+# The family: a share of the others, and minus the cosine of their angle to x_1.
+_FAMILY = ((0.0, 0.0), (0.1, 1.0), (0.5, 1.0), (0.9, 1.0), (1.0, 1.0), (1.0, 0.8), (1.0, 0.5), (1.0, 0.0))
+
+
+@dataclass(frozen=True)
+class Cloud:
+    """One value of x_1 in the sum: chances of k = first, first + 1, ... equal others, and where x_1 puts the sum."""
+
+    weights: Array
+    along: float  # added to k
+    across: float
+
+
+@dataclass(frozen=True)
+class Attack:
+    """One step under both neighbours, as mixtures of unit Gaussians in the plane at (scale (k + along), scale across).
+
+    P = common + only_p and Q = common + only_q. `missing` bounds the mass of Q that is not listed.
+    """
+
+    scale: float
+    first: int
+    common: tuple[Cloud, ...]
+    only_p: tuple[Cloud, ...]
+    only_q: tuple[Cloud, ...]
+    missing: float
+    weight_error: float
+
+    def reversed(self) -> Attack:
+        return replace(self, only_p=self.only_q, only_q=self.only_p)
+
+
+def epsilon_lower_bound(
+    scheme: CappedPoisson,
+    *,
+    noise_multiplier: float,
+    steps: int,
+    adjacency: Adjacency | str,
+    delta: float,
+) -> float:
+    """An epsilon that the run provably exceeds at `delta`: the best of a family of explicit attacks.
+
+    >>> scheme = CappedPoisson(60_000, 256 / 60_000, 256, overflow="reject")
+    >>> round(epsilon_lower_bound(scheme, noise_multiplier=1.0, steps=14_000, adjacency="zero-out", delta=1e-5), 2)
+    2.74
+
+    Guarantees: there are two neighbouring data sets whose outputs are not (epsilon, delta)-indistinguishable for any
+    epsilon below the result; numerical errors are accounted for downwards. So the true epsilon lies between this and
+    `account(...).epsilon(delta)`. Under cyclic sampling the attacker knows the partition into groups, as the
+    accounting assumes.
+
+    Arguments:
+        scheme: how batches are drawn.
+        noise_multiplier: standard deviation of the Gaussian noise on the sum, divided by the clipping norm.
+        steps: number of training steps.
+        adjacency: "add-remove", "zero-out" or "replace-one".
+        delta: one probability in (0, 1).
+    """
+    if not isinstance(scheme, CappedPoisson):
+        raise _validate.fail(f"scheme={_validate.show(scheme)} is not a CappedPoisson; pass filet.CappedPoisson(...)")
+    sigma = _validate.noise_multiplier(noise_multiplier)
+    steps = _validate.step_count(steps)
+    adjacency = _validate.choice("adjacency", adjacency, Adjacency)
+    deltas = _validate.delta_array(delta)
+    if deltas.ndim:
+        raise _validate.fail(f"delta of shape {deltas.shape} is not one number; ask for one at a time")
+    goal = float(deltas)
+    rounds = Phase(scheme, sigma, steps).rounds
+    if rounds == 0 or sigma == math.inf:
+        return 0.0
+    if sigma == 0.0:
+        # Without noise the sum shows whether x_1 was drawn, and it never is under the neighbour.
+        seen = -math.expm1(rounds * math.log1p(-scheme.inclusion_probability)) if _not_sure(scheme) else 1.0
+        return math.inf if seen * (1 - 1e-9) > goal else 0.0
+    if scheme.max_batch_size >= scheme.group_size:
+        # Plain Poisson sampling: with all others zero, the neighbours are the dominating pair itself.
+        curve = account(scheme, noise_multiplier=sigma, steps=steps, adjacency=adjacency)
+        return curve.epsilon_bounds(goal).lower
+    return _best(scheme, sigma, rounds, adjacency, math.log(goal))
+
+
+def _not_sure(scheme: CappedPoisson) -> bool:
+    return scheme.inclusion_probability < 1.0
+
+
+def _best(scheme: CappedPoisson, sigma: float, rounds: int, adjacency: Adjacency, log_delta: float) -> float:
+    """A quick look at the whole family, then a proof for its most promising members."""
+    others = scheme.group_size - 1
+    ranked: list[tuple[float, Attack]] = []
+    for count, cosine in sorted({(round(share * others), cosine) for share, cosine in _FAMILY}):
+        pair = attack(scheme, sigma, adjacency, count, cosine)
+        if pair is not None:
+            for one in (pair, pair.reversed()):
+                ranked.append((_guess(merged(one, _reach(rounds, log_delta), _COARSE), rounds, log_delta), one))
+    ranked.sort(key=lambda item: -item[0])
+    return max(_epsilon(merged(one, _reach(rounds, log_delta)), rounds, log_delta) for _, one in ranked[:2])
+
+
+def attack(scheme: CappedPoisson, sigma: float, adjacency: Adjacency, count: int, cosine: float) -> Attack | None:
+    """The pair in which `count` others are equal, at minus this cosine to x_1; None if it has too many parts."""
+    drawn = _batch_law(scheme, count, scheme.group_size)
+    if drawn is None:
+        return None
+    first, inside, outside = drawn
+    sine = math.sqrt(1.0 - cosine * cosine)
+    stay, hit = Cloud(outside, 0.0, 0.0), Cloud(inside, -cosine, sine)
+    error = 1e-12 + 1e-15 * math.sqrt(scheme.group_size)
+    missing = _OUTSIDE if count else 0.0
+    if adjacency is Adjacency.REPLACE_ONE:
+        opposite = Cloud(inside, cosine, -sine)
+        return Attack(1.0 / sigma, first, (stay,), (hit,), (opposite,), missing, error)
+    if adjacency is Adjacency.ZERO_OUT or count == 0:  # without the others, a missing x_1 is a zero one
+        return Attack(1.0 / sigma, first, (stay,), (hit,), (Cloud(inside, 0.0, 0.0),), missing, error)
+    smaller = _batch_law(scheme, count, scheme.group_size - 1)
+    if smaller is None:
+        return None
+    return Attack(1.0 / sigma, first, (), (stay, hit), (Cloud(smaller[2], 0.0, 0.0),), missing, error)
+
+
+def _batch_law(scheme: CappedPoisson, count: int, n: int) -> tuple[int, Array, Array] | None:
+    """Chances that a batch holds k of the equal others and x_1, or k and not x_1: the first k, and both arrays.
+
+    `n = group_size - 1` is the smaller neighbour of add-remove, which has no x_1.
+    """
+    p, cap, others = scheme.sampling_probability, scheme.max_batch_size, scheme.group_size - 1
+    present = n > others
+    if count == 0:
+        rate = scheme.inclusion_probability
+        return 0, np.array([rate]), np.array([1.0 - rate])
+    share = cap * (count / others)
+    spread = max(math.sqrt(count * p * (1.0 - p)), math.sqrt(share * (1.0 - count / others)))
+    low = max(0, math.floor(min(count * p, share) - 16.0 * spread) - 60)
+    high = min(count, cap, math.ceil(max(min(count * p, cap), share) + 16.0 * spread) + 60)
+    if high - low > _MOST_COMPONENTS:
+        return None
+    k = np.arange(low, high + 1)
+    reject = scheme.overflow is Overflow.REJECT
+    log_fit = log_cdf(cap, n, p) if reject else 0.0
+    if reject and count < others and log_fit < math.log(_RAREST_FIT):
+        return None
+    log_k = _log_binomial(k, count, p) - log_fit
+    zeros = others - count
+    # Batches with fewer than `cap` examples: nothing was cut, so equal and zero others are independent.
+    with np.errstate(divide="ignore"):
+        free = np.exp(log_k + np.log(_cdf(cap - 1 - k, zeros, p)))
+        free_with = np.exp(log_k + np.log(_cdf(cap - 2 - k, zeros, p)))
+    # Batches of exactly `cap`: a uniform subset.
+    log_full = (log_pmf(cap, n, p) if reject else log_sf(cap, n, p)) - log_fit
+    full = math.exp(min(log_full, 0.0))
+    if not present:
+        inside, outside = np.zeros(k.size), free + full * _hypergeometric(k, others, count, cap)
+    else:
+        inside = p * free_with + full * (cap / n) * _hypergeometric(k, others, count, cap - 1)
+        outside = (1.0 - p) * free + full * (1.0 - cap / n) * _hypergeometric(k, others, count, cap)
+    total = float(inside.sum() + outside.sum())
+    if not abs(total - 1.0) < 1e-9:  # something underflowed: this attack is not worth a special case
+        return None
+    return low, inside / total, outside / total
+
+
+def _log_binomial(k: Array, n: int, p: float) -> Array:
+    """log Pr[Bin(n, p) = k] on a range, from one exact value and ratios of neighbours."""
+    if p == 1.0:
+        return np.where(k == n, 0.0, -np.inf)
+    anchor = int(min(max(round(n * p), k[0]), k[-1]))
+    steps = np.log((n - k[:-1]) / (k[:-1] + 1.0)) + (math.log(p) - math.log1p(-p))
+    logs = np.concatenate([[0.0], np.cumsum(steps)])
+    return np.asarray(logs - logs[anchor - int(k[0])] + log_pmf(anchor, n, p))
+
+
+def _cdf(k: Array, n: int, p: float) -> Array:
+    """Pr[Bin(n, p) <= k] on a range."""
+    if n == 0 or p == 1.0:
+        return np.where(k >= n, 1.0, 0.0)
+    inner = np.clip(k, 0, n - 1)
+    return np.where(k >= n, 1.0, np.where(k < 0, 0.0, betaincc(inner + 1.0, n - inner.astype(float), p)))
+
+
+def _hypergeometric(k: Array, total: int, marked: int, drawn: int) -> Array:
+    """Chance of k marked ones among `drawn` of `total`, on a range that holds all that matters."""
+    low, high = max(0, drawn - (total - marked)), min(marked, drawn)
+    inside = (k >= low) & (k <= high)
+    if not inside.any():
+        return np.zeros(k.size)
+    j = k[inside][:-1].astype(float)
+    with np.errstate(divide="ignore"):
+        steps = np.log((marked - j) / (j + 1.0)) + np.log((drawn - j) / (total - marked - drawn + j + 1.0))
+    logs = np.concatenate([[0.0], np.cumsum(steps)])
+    weights = np.zeros(k.size)
+    weights[inside] = np.exp(logs - logs.max())
+    return weights / weights.sum()
+
+
+def _reach(rounds: int, log_delta: float) -> float:
+    """Standard deviations beyond which even all steps together weigh less than e^-40 delta."""
+    return math.sqrt(2.0 * (math.log(rounds) - log_delta + 40.0))
+
+
+def merged(pair: Attack, reach: float, coarse: float = 1.0) -> Discrete:
+    """The pair on cells, merged to a discrete loss: masses of P from below, of Q from above."""
+    clouds = pair.common + pair.only_p + pair.only_q
+    single = all(cloud.weights.size == 1 and cloud.along == 0.0 for cloud in clouds)
+    flat = all(cloud.across == 0.0 for cloud in clouds)
+    width = coarse * (_CELL if single or flat else _PLANE_CELL)
+    edges = np.array([-np.inf, np.inf])
+    if not flat:
+        spots = [pair.scale * cloud.across for cloud in clouds]
+        edges = _cuts(min(spots) - reach, max(spots) + reach, width)
+    size = max(cloud.weights.size for cloud in clouds)
+    ends = [pair.scale * (pair.first + k + cloud.along) for cloud in clouds for k in (0, cloud.weights.size - 1)]
+    band = min(size, math.ceil((2.0 * reach + 1.0) / pair.scale) + 2)
+    most = min(_MOST_ENTRIES // band, max(64, _MOST_ENTRIES // edges.size))
+    span = max(ends) - min(ends) + 2.0 * reach
+    along = np.array([-np.inf, np.inf]) if single else _cuts(min(ends) - reach, max(ends) + reach, max(width, span / most))
+
+    def mass(parts: tuple[Cloud, ...]) -> Array:
+        total = np.zeros((along.size - 1, edges.size - 1))
+        for cloud in parts:
+            start = pair.scale * (pair.first + cloud.along)
+            total += np.outer(_along(along, cloud.weights, start, pair.scale, band, reach),
+                              _interval(edges[:-1] - pair.scale * cloud.across, edges[1:] - pair.scale * cloud.across))  # fmt: skip
+        return total.ravel()
+
+    beyond = pair.missing + (3.0 * float(ndtr(-reach)) if band < size else 0.0)
+    shared, p, q = mass(pair.common), mass(pair.only_p), mass(pair.only_q) + beyond
+    return _by_loss(p + shared, q + shared, p - q, pair)
+
+
+def _cuts(low: float, high: float, width: float) -> Array:
+    return np.linspace(low, high, math.ceil((high - low) / width) + 1)
+
+
+def _interval(low: Array, high: Array) -> Array:
+    """Standard normal mass between the ends, without cancellation in either tail."""
+    right = low > 0
+    return np.asarray(ndtr(np.where(right, -low, high)) - ndtr(np.where(right, -high, low)))
+
+
+def _along(edges: Array, weights: Array, start: float, spacing: float, band: int, reach: float) -> Array:
+    """Cell masses of sum_i weights_i N(start + i spacing, 1); of the components, only a band near each cell."""
+    if weights.size == 1:
+        return float(weights[0]) * _interval(edges[:-1] - start, edges[1:] - start)
+    band = min(band, weights.size)
+    first = np.ceil((edges[:-1] - reach - start) / spacing - 1e-9)
+    near = np.clip(first, 0, weights.size - band).astype(np.int64)[:, None] + np.arange(band)
+    centre = start + spacing * near
+    return np.asarray((weights[near] * _interval(edges[:-1, None] - centre, edges[1:, None] - centre)).sum(axis=1))
+
+
+def _by_loss(p: Array, q: Array, d: Array, pair: Attack) -> Discrete:
+    """Cells of about the same loss become one outcome; cells without mass are dropped, which lowers every profile."""
+    keep = (p > 1e-300) & (q > 1e-300)
+    p, q, d = p[keep], q[keep], d[keep]
+    if p.size > 2 * _OUTCOMES:
+        loss = np.log(p / q)
+        order = np.argsort(loss)
+        share = np.cumsum(p[order])
+        by_mass = loss[order][np.searchsorted(share, np.linspace(0.0, share[-1], _OUTCOMES)[1:-1])]
+        ends = loss[order][[0, -1]]
+        group = np.searchsorted(np.sort(np.concatenate([by_mass, np.linspace(*ends, _OUTCOMES)])), loss)
+        p, q, d = (np.bincount(group, weights=mass) for mass in (p, q, d))
+        p, q, d = p[p > 0.0], q[p > 0.0], d[p > 0.0]
+    ratio = d / q
+    loss = np.where(np.abs(ratio) < 0.5, np.log1p(np.maximum(ratio, -0.75)), np.log(p) - np.log(q))
+    # Without a common part, the weights of P and of Q may be off in opposite directions.
+    slack = 0.0 if pair.common else 2.0 * pair.weight_error
+    return Discrete(loss - slack, np.log(p), 0.0, pair.weight_error)
+
+
+def _guess(law: Discrete, rounds: int, log_delta: float) -> float:
+    """About the epsilon that this law leads to; nothing is proven."""
+    if rounds == 1:
+        return _one_step(law, log_delta)
+    value = Side([(law, rounds)], 0.0, above=False).guess(log_delta)
+    return value if value == value else 0.0
+
+
+def _epsilon(law: Discrete, rounds: int, log_delta: float) -> float:
+    """The largest epsilon that is refuted; 0 if none."""
+    best = _one_step(law, log_delta)
+    if rounds > 1:
+        side = Side([(law, rounds)], 0.0, above=False)
+        value, _ = solve(side, log_delta, side.guess(log_delta), 1.0)
+        best = max(best, value) if value == value else best
+    return best
+
+
+def _one_step(law: Discrete, log_delta: float) -> float:
+    """The same for one step alone, where the hockey-stick divergence is a plain sum; never above that of many."""
+    mass, goal = np.exp(law.log_mass), math.exp(log_delta) * (1 + 1e-9 + 20 * law.weight_error)
+
+    def refuted(epsilon: float) -> bool:
+        return float((mass * -np.expm1(np.minimum(epsilon - law.loss, 0.0))).sum()) > goal
+
+    low, high = 0.0, max(0.0, float(law.loss.max()))
+    if not refuted(low):
+        return 0.0
+    for _ in range(60):
+        middle = 0.5 * (low + high)
+        low, high = (middle, high) if refuted(middle) else (low, middle)
+    return low

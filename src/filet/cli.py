@@ -1,0 +1,21 @@
+"""The entry point of the `filet` command. The commands are in `_cli_commands`; this says what to install if Click is missing."""
+
+from __future__ import annotations
+
+import sys
+
+
+def main() -> None:
+    """Run the command line."""
+    try:
+        from ._cli_commands import main as group
+    except ModuleNotFoundError as error:
+        if error.name not in ("click", "rich"):
+            raise
+        sys.stderr.write(f"filet: the command line needs the package {error.name}; install it with: pip install 'filet[cli]'\n")
+        sys.exit(1)
+    group()
+
+
+if __name__ == "__main__":
+    main()

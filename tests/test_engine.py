@@ -1,0 +1,194 @@
+"""Composition: certified brackets against 20-digit epsilons, brute force for two steps, and every error bound alone."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from scipy.special import i0e
+
+from filet import Adjacency, Analysis, CappedPoisson
+from filet.compose import Composition, Phase
+from filet.composite import _direction
+from filet.engine import Run, Side, solve, wide
+from filet.inversion import Line, log_smoothing, smoothing_transform
+from filet.pld import Discrete, discretise_above, discretise_below, equal_cells
+from filet.profiles import loss_law
+from filet.transform import TRANSFORM_ERROR, characteristic
+from test_profiles import law_of, rows
+
+
+def discrete_profile(law: Discrete, epsilon: np.ndarray) -> np.ndarray:
+    gains = -np.expm1(np.minimum(epsilon[:, None] - law.loss[None, :], 0.0))
+    return law.infinite + gains @ np.exp(law.log_mass)
+
+
+COMPOSED = rows("composed.csv")
+
+
+def test_the_reference_table_is_large() -> None:
+    assert len(COMPOSED) >= 60
+
+
+@pytest.mark.parametrize("part", range(8))
+def test_every_reference_epsilon_lies_in_its_certified_bracket(part: int) -> None:
+    for row in COMPOSED[part::8]:
+        law = law_of(row)
+        bracket = _direction(Run([(law, int(row["steps"]))])).epsilon(float(row["delta"]))
+        slack = float(row["epsilon"]) * 10.0 ** -float(row["digits"]) + 1e-15
+        assert bracket.lower - slack <= float(row["epsilon"]) <= bracket.upper + slack, row
+        assert not wide(bracket), row
+        assert bracket.upper <= float(row["epsilon"]) * (1 + 2e-4) + 1e-5, row
+
+
+def laws() -> list[tuple[CappedPoisson, float, Adjacency]]:
+    cases = []
+    for n, p, cap in [(5, 0.3, 2), (60_000, 256 / 60_000, 300), (10**9, 1e-6, 1010), (100, 1.0, 60), (100, 0.5, 60)]:
+        for overflow in ("truncate", "reject"):
+            if p < 1.0 or overflow == "truncate":
+                scheme = CappedPoisson(n, p, cap, overflow)  # type: ignore[arg-type]
+                cases += [(scheme, sigma, adjacency) for sigma in (0.1, 1.0, 30.0) for adjacency in Adjacency]
+    return cases
+
+
+@pytest.mark.parametrize(("scheme", "sigma", "adjacency"), laws())
+def test_discrete_laws_bracket_the_profile_and_conserve_mass(
+    scheme: CappedPoisson, sigma: float, adjacency: Adjacency
+) -> None:
+    epsilon = np.array([0.0, 1e-8, 1e-4, 0.02, 0.4, 2.0, 30.0])
+    law = loss_law(scheme, sigma, adjacency, Analysis.REFINED)
+    for one in (law, law.reversed()):
+        edges = equal_cells(one, 9.0, 0.1)
+        above, below = discretise_above(one, edges), discretise_below(one, edges)
+        exact = one.profile(epsilon)
+        assert (discrete_profile(above, epsilon) >= exact * (1 - 1e-9)).all()
+        assert (discrete_profile(below, epsilon) <= exact * (1 + 1e-9) + 1e-300).all()
+        assert math.fsum(np.exp(above.log_mass)) + above.infinite == pytest.approx(1.0, abs=1e-12)
+        assert math.fsum(np.exp(below.log_mass)) <= 1.0 + 1e-12
+
+
+def pairs(law: Discrete, epsilon: float) -> float:
+    """delta of two steps of a discrete law, by adding up all pairs."""
+    loss = law.loss[:, None] + law.loss[None, :]
+    log_mass = law.log_mass[:, None] + law.log_mass[None, :]
+    finite = float((np.exp(log_mass) * -np.expm1(np.minimum(epsilon - loss, 0.0))).sum())
+    return finite + law.infinite * (2.0 - law.infinite)
+
+
+TWO_STEPS = [(p, sigma, delta) for p in (1e-9, 1e-6, 1e-3, 0.3) for sigma in (0.3, 0.5, 1.0, 4.0)
+             for delta in (1e-3, 1e-10, 1e-30)]  # fmt: skip
+
+
+@pytest.mark.parametrize(("p", "sigma", "delta"), TWO_STEPS)
+def test_two_steps_agree_with_adding_up_all_pairs(p: float, sigma: float, delta: float) -> None:
+    n = round(1000 / p)
+    law = loss_law(CappedPoisson(n, p, 1000), sigma, Adjacency.ZERO_OUT, Analysis.REFINED)
+    for one in (law, law.reversed()):
+        edges = equal_cells(one, math.sqrt(2 * (math.log(2 / delta) + 10)), 0.1)
+        above = Side([(discretise_above(one, edges), 2)], 0.0, True)
+        below = Side([(discretise_below(one, edges), 2)], 0.0, False)
+        start = above.guess(math.log(delta))
+        upper, _ = solve(above, math.log(delta), start, 1.0)
+        lower, _ = solve(below, math.log(delta), start, 1.0)
+        if upper == upper and upper > 0:
+            assert pairs(above.phases[0].law, upper) <= delta * (1 + 1e-9)
+            assert pairs(above.phases[0].law, upper * 0.997 - 1e-4) >= delta * (1 - 1e-9)
+        elif upper == 0:
+            assert pairs(above.phases[0].law, 0.0) <= delta * (1 + 1e-9)
+        if lower == lower and lower > 0:
+            assert pairs(below.phases[0].law, lower) >= delta * (1 - 1e-9)
+
+
+def test_the_fast_transform_stays_within_its_error_bound() -> None:
+    rng = np.random.default_rng(1)
+    for sources, count, spacing in [(1000, 50, 0.3), (3000, 500, 0.01), (3000, 20_000, 1e-3), (500, 3, 2.0)]:
+        x = rng.normal(size=sources)
+        weights = rng.exponential(size=sources)
+        weights /= weights.sum()
+        values = characteristic(x, weights, spacing, count)
+        picked = np.unique(np.linspace(0, count - 1, 40).astype(int))
+        for j in picked:
+            angle = np.remainder(x.astype(np.longdouble) * spacing * j, 2 * np.longdouble(np.pi))
+            exact = (weights * np.exp(1j * angle.astype(float))).sum()
+            phase = 4 * 2.0**-53 * spacing * j * np.abs(x).max()
+            assert abs(values[j] - exact) <= TRANSFORM_ERROR + phase
+
+
+def kernel(beta: float) -> tuple[np.ndarray, np.ndarray]:
+    """The law of the smoothing shift on fine nodes."""
+    x, w = np.polynomial.legendre.leggauss(400)
+    root = beta * np.sqrt(1 - x * x)
+    density = i0e(root) * np.exp(root - beta) * w
+    return x, density / density.sum()
+
+
+@pytest.mark.parametrize("beta", [15.0, 25.0, 40.0])
+def test_the_smoothing_transform_is_that_of_its_density(beta: float) -> None:
+    x, weights = kernel(beta)
+    for z in (0.0, 1.0, 0.3 + 5j, 2 + 30j):
+        direct = (weights * np.exp(z * 0.7 * x)).sum()
+        assert smoothing_transform(np.array([z], complex), 0.7, beta)[0] == pytest.approx(direct, rel=1e-9, abs=1e-12)
+    direct = math.log((weights * np.exp(3.0 * 0.7 * x)).sum())
+    assert float(log_smoothing(np.array([3.0]), 0.7, beta)[0]) == pytest.approx(direct, rel=1e-9)
+
+
+@pytest.mark.parametrize("steps", [1, 2, 3])
+def test_readings_contain_the_exact_delta_of_an_atomic_law(steps: int) -> None:
+    """Smoothing, aliasing, truncation and rounding together: the worst case for smoothing is a law of few atoms."""
+    loss = np.array([-0.4, -0.01, 0.02, 0.5, 1.3])
+    mass = np.array([0.1, 0.55, 0.3, 0.049, 0.001])
+    law = Discrete(loss, np.log(mass), 0.0, 0.0)
+    totals, masses = np.zeros(1), np.ones(1)
+    for _ in range(steps):
+        totals, masses = np.add.outer(totals, loss).ravel(), np.outer(masses, mass).ravel()
+    for epsilon in (0.0, 0.01, 0.3, 0.499, 0.501, 0.9, 1.31):
+        exact = float((masses * -np.expm1(np.minimum(epsilon - totals, 0.0))).sum())
+        if exact == 0.0:
+            continue
+        line = Line(Composition([Phase(law, steps)]), epsilon, math.log(exact), 1e-3).sample()
+        scale = math.exp(line.log_unit(epsilon))
+        reading = line.read(epsilon)
+        assert scale * (reading.value - reading.error - reading.alias - reading.excess) <= exact
+        upper = line.read(epsilon - line.drift)
+        assert math.exp(line.log_unit(epsilon - line.drift)) * (upper.value + upper.error) >= exact
+
+
+def test_a_jump_and_no_jump_add_up_to_the_whole() -> None:
+    law = loss_law(CappedPoisson(10**4, 0.01, 100), 0.6, Adjacency.ZERO_OUT, Analysis.REFINED)
+    discrete = discretise_above(law, equal_cells(law, 9.0, 0.1))
+    c = np.array([0.0, 0.5, 2.0])
+    steps, cap = 4, 0.7
+    phases = [Phase(discrete, steps)]
+    none = Composition(phases, 0.0, cap).log_mgf(c)
+    one = Composition(phases, 0.0, cap, jump=True).log_mgf(c)
+    mass, loss = np.exp(discrete.log_mass), discrete.loss
+    small = np.array([(mass * np.exp(v * loss))[loss <= cap].sum() for v in c])
+    big = np.array([(mass * np.exp(v * loss))[loss > cap].sum() for v in c])
+    assert np.exp(none) == pytest.approx(small**steps, rel=1e-12)
+    assert np.exp(one) == pytest.approx(steps * big * small ** (steps - 1), rel=1e-12)
+
+
+GRID = [
+    (p, sigma, steps, delta)
+    for p in (1e-9, 1e-6, 1e-4, 1e-2, 0.5, 1.0)
+    for sigma in (0.1, 0.5, 1.0, 3.0, 10.0, 100.0)
+    for steps in (1, 2, 10, 100, 10**4, 10**7)
+    for delta in (1e-2, 1e-5, 1e-10, 1e-30)
+]
+
+
+@pytest.mark.parametrize("part", range(6))
+def test_a_slice_of_the_stress_grid_is_answered_within_the_promised_width(part: int) -> None:
+    rng = np.random.default_rng(part)
+    for index in rng.choice(len(GRID), 12, replace=False):
+        p, sigma, steps, delta = GRID[index]
+        n = round(1000 / p)
+        sds = int(rng.choice([0, 2, 5]))
+        cap = min(n, int(n * p + sds * math.sqrt(n * p * (1 - p))))
+        overflow = str(rng.choice(["truncate", "reject"]))
+        adjacency = list(Adjacency)[int(rng.integers(3))]
+        scheme = CappedPoisson(n, p, cap, overflow)  # type: ignore[arg-type]
+        law = loss_law(scheme, sigma, adjacency, Analysis.REFINED)
+        bracket = _direction(Run([(law, steps)])).epsilon(delta)
+        assert not wide(bracket), (GRID[index], scheme, adjacency, bracket)
