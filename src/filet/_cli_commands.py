@@ -65,7 +65,7 @@ def main(ctx: click.Context) -> None:
 @click.option("--max-epsilon", type=float, help="Exit with code 3 if epsilon is above this.")
 @json_option
 @click.pass_context
-def epsilon(ctx: click.Context, as_json: bool, **options: Any) -> None:
+def epsilon(ctx: click.Context, /, as_json: bool, **options: Any) -> None:
     """The epsilon of a run at a given delta: a certified upper bound.
 
     Example: filet epsilon --dataset-size 60000 --expected-batch-size 256 --max-batch-size 300 --noise-multiplier 1
@@ -226,7 +226,9 @@ def compare(as_json: bool, adjacency: tuple[str, ...], **options: Any) -> None:
     if as_json:
         asked = {key: getattr(scheme, key) for key in
                  ("dataset_size", "sampling_probability", "max_batch_size", "cycle_length")}  # fmt: skip
-        print_json("compare", {**asked, "noise_multiplier": sigma, "steps": steps, "delta": value, "adjacency": wanted}, rows)
+        print_json(
+            "compare", {**asked, "noise_multiplier": sigma, "steps": steps, "delta": value, "adjacency": wanted}, rows
+        )
         return
     header = ["policy", "analysis", "utilization", *wanted]
     print_table(header, [
@@ -236,12 +238,14 @@ def compare(as_json: bool, adjacency: tuple[str, ...], **options: Any) -> None:
     ])  # fmt: skip
 
 
-def _comparison(scheme: CappedPoisson, sigma: float, steps: int, delta: float, wanted: list[str]) -> list[dict[str, Any]]:
+def _comparison(
+    scheme: CappedPoisson, sigma: float, steps: int, delta: float, wanted: list[str]
+) -> list[dict[str, Any]]:
     from dataclasses import replace
 
     from .accountant import account
 
-    cases = [("no cap", "refined", {"max_batch_size": scheme.group_size})]
+    cases: list[tuple[str, str, dict[str, Any]]] = [("no cap", "refined", {"max_batch_size": scheme.group_size})]
     cases += [("truncate", analysis, {"overflow": "truncate"}) for analysis in ("union", "note", "refined")]
     cases += [("reject", "refined", {"overflow": "reject"})]
     rows = []
@@ -251,9 +255,11 @@ def _comparison(scheme: CappedPoisson, sigma: float, steps: int, delta: float, w
             for adjacency in wanted:
                 row["epsilon"][adjacency] = None
                 try:
-                    changed = replace(scheme, **change)  # type: ignore[arg-type]
+                    changed = replace(scheme, **change)
                     row["utilization"] = None if policy == "no cap" else changed.utilization
-                    curve = account(changed, noise_multiplier=sigma, steps=steps, adjacency=adjacency, analysis=analysis)
+                    curve = account(
+                        changed, noise_multiplier=sigma, steps=steps, adjacency=adjacency, analysis=analysis
+                    )
                     row["epsilon"][adjacency] = curve.epsilon(delta)
                 except NotCertifiedError as error:
                     note(str(error))

@@ -43,7 +43,9 @@ _FORMATS = ("jsonl", "csv", "npy")
 @click.option("--rank", type=INTEGER, help="Write this rank's share of every batch.")
 @click.option("--world-size", type=INTEGER, help="Number of ranks.")
 @click.option("--format", "form", type=click.Choice(_FORMATS), help="[default: from the file name, else jsonl]")
-@click.option("-o", "--output", type=click.Path(dir_okay=False), help="File to write, whole or not at all.  [default: stdout]")
+@click.option(
+    "-o", "--output", type=click.Path(dir_okay=False), help="File to write, whole or not at all.  [default: stdout]"
+)
 def sample(form: str | None, output: str | None, **options: Any) -> None:
     """Batches of a run, one line a step, for pipelines in any language.
 
@@ -85,7 +87,9 @@ def _key(number: str | None, path: str | None) -> bytes | int | None:
         try:
             return Path(path).read_bytes()
         except OSError as error:
-            raise InvalidArgumentError(f"cannot read the key file {path!r}: {error.strerror}; pass a readable file") from None
+            raise InvalidArgumentError(
+                f"cannot read the key file {path!r}: {error.strerror}; pass a readable file"
+            ) from None
     if number is None:
         note("no key given: these batches come from a fresh key that is not kept, and cannot be drawn again")
         return None
@@ -93,7 +97,9 @@ def _key(number: str | None, path: str | None) -> bytes | int | None:
         return int(number, 0)
     except ValueError:
         # The value may be a secret: it is not repeated.
-        raise InvalidArgumentError("key is not an integer such as 7 or 0x1f; put secret bytes into a --key-file") from None
+        raise InvalidArgumentError(
+            "key is not an integer such as 7 or 0x1f; put secret bytes into a --key-file"
+        ) from None
 
 
 def _format_of(output: str | None) -> str:
@@ -101,7 +107,9 @@ def _format_of(output: str | None) -> str:
         return "jsonl"
     suffix = Path(output).suffix.lstrip(".").lower()
     if suffix not in _FORMATS:
-        raise InvalidArgumentError(f"the file name {output!r} names no format; end it in .jsonl, .csv or .npy, or pass --format")
+        raise InvalidArgumentError(
+            f"the file name {output!r} names no format; end it in .jsonl, .csv or .npy, or pass --format"
+        )
     return suffix
 
 
@@ -110,7 +118,11 @@ def _lines(batches: Batches, form: str) -> Iterator[str]:
         yield ",".join(["step", *map(str, range(batches.sampler.rows))]) + "\n"
     for step, batch in zip(batches.steps, batches, strict=True):
         indices = batch.indices.tolist()
-        yield f"{step},{','.join(map(str, indices))}\n" if form == "csv" else json.dumps({"step": step, "indices": indices}) + "\n"
+        yield (
+            f"{step},{','.join(map(str, indices))}\n"
+            if form == "csv"
+            else json.dumps({"step": step, "indices": indices}) + "\n"
+        )
 
 
 def _write_lines(batches: Batches, form: str, file: IO[str], advance: Callable[[int], None]) -> None:
@@ -129,7 +141,7 @@ def _write_npy(batches: Batches, path: Path, advance: Callable[[int], None]) -> 
         with path.open("wb") as file:
             np.save(file, np.empty(shape, dtype=np.int64))
         return
-    matrix = open_memmap(path, mode="w+", dtype=batches[0].indices.dtype, shape=shape)  # type: ignore[no-untyped-call]
+    matrix = open_memmap(path, mode="w+", dtype=batches[0].indices.dtype, shape=shape)
     for row, batch in enumerate(batches):
         matrix[row] = batch.indices
         advance(1)
@@ -156,13 +168,12 @@ def plot(kind: str, output: str, **options: Any) -> None:
     batch-sizes: their law, with the cap. utilization: rows in use against the cap at a target epsilon, for each policy
     and analysis. frontier: the planner's choices.
     """
-    from . import curves
     from .report import whole_file
 
     suffix = Path(output).suffix.lstrip(".").lower()
     if suffix not in ("png", "svg", "pdf", "csv"):
         raise InvalidArgumentError(f"the file name {output!r} names no format; end it in .png, .svg, .pdf or .csv")
-    curve: Curve = getattr(_Kinds, kind.replace("-", "_"))(curves, options)
+    curve = _ARRAYS[kind](options)
     if suffix == "csv":
         with whole_file(output) as temporary:
             temporary.write_text(curve.to_csv(), encoding="utf-8")
@@ -180,60 +191,75 @@ def plot(kind: str, output: str, **options: Any) -> None:
     plots.save(draw(curve), output)
 
 
-class _Kinds:
-    """The arrays of each kind of plot, from the options."""
+def _epsilon_steps(options: dict[str, Any]) -> Curve:
+    from . import curves
 
-    @staticmethod
-    def epsilon_steps(curves: Any, options: dict[str, Any]) -> Curve:
-        run = run_from(options)
-        if len(run.accountant.phases) != 1 or run.curve.gaussian:
-            raise InvalidArgumentError("epsilon-steps draws runs of one phase; pass a file with one, or options")
-        phase = run.accountant.phases[0]
-        wanted = [phase.analysis] if options.get("analysis") or phase.scheme.overflow.value == "reject" else ["refined", "note", "union"]
-        points = options["points"] or 25
-        with progress("accounting", points * len(wanted)) as advance:
-            return curves.epsilon_of_steps(
-                phase.scheme, noise_multiplier=phase.noise_multiplier, steps=phase.steps, delta=asked_delta(run),
-                adjacency=run.accountant.adjacency, analyses=wanted, points=points, advance=advance,
-            )  # fmt: skip
+    run = run_from(options)
+    if len(run.accountant.phases) != 1 or run.curve.gaussian:
+        raise InvalidArgumentError("epsilon-steps draws runs of one phase; pass a file with one, or options")
+    phase = run.accountant.phases[0]
+    one = options.get("analysis") or phase.scheme.overflow.value == "reject"
+    wanted = [phase.analysis.value] if one else ["refined", "note", "union"]
+    points = options["points"] or 25
+    with progress("accounting", points * len(wanted)) as advance:
+        return curves.epsilon_of_steps(
+            phase.scheme,
+            noise_multiplier=phase.noise_multiplier,
+            steps=phase.steps,
+            delta=asked_delta(run),
+            adjacency=run.accountant.adjacency,
+            analyses=wanted,
+            points=points,
+            advance=advance,
+        )
 
-    @staticmethod
-    def delta_epsilon(curves: Any, options: dict[str, Any]) -> Curve:
-        points = options["points"] or 41
-        with progress("accounting", points) as advance:
-            return curves.delta_of_epsilon(run_from(options).curve, points=points, advance=advance)
 
-    @staticmethod
-    def trade_off(curves: Any, options: dict[str, Any]) -> Curve:
-        with progress("accounting", 2) as advance:
-            return curves.trade_off(run_from(options).curve, points=options["points"] or 61, advance=advance)
+def _delta_epsilon(options: dict[str, Any]) -> Curve:
+    from . import curves
 
-    @staticmethod
-    def batch_sizes(curves: Any, options: dict[str, Any]) -> Curve:
-        from ._config import make_scheme
+    points = options["points"] or 41
+    with progress("accounting", points) as advance:
+        return curves.delta_of_epsilon(run_from(options).curve, points=points, advance=advance)
 
-        for name in ("dataset_size", "max_batch_size"):
-            required(options, name)
-        return curves.batch_sizes(make_scheme(options, "the command line"))
 
-    @staticmethod
-    def utilization(curves: Any, options: dict[str, Any]) -> Curve:
-        for name in ("dataset_size", "max_batch_size", "noise_multiplier", "steps", "epsilon", "delta", "adjacency"):
-            required(options, name)
-        cap, points = options["max_batch_size"], options["points"] or 7
-        # Caps from an eighth of the given one to eight times it, as far as the data set allows.
-        caps = sorted({min(options["dataset_size"], max(1, round(cap * 2 ** (6 * i / max(points - 1, 1) - 3)))) for i in range(points)})
-        with progress("calibrating", len(caps) * len(curves.STRATEGIES)) as advance:
-            return curves.utilization_of_cap(
-                max_batch_sizes=caps, advance=advance,
-                **{k: options[k] for k in ("dataset_size", "noise_multiplier", "steps", "epsilon", "delta", "adjacency")},
-            )  # fmt: skip
+def _trade_off(options: dict[str, Any]) -> Curve:
+    from . import curves
 
-    @staticmethod
-    def frontier(curves: Any, options: dict[str, Any]) -> Curve:
-        from .errors import MissingExtraError
+    with progress("accounting", 2) as advance:
+        return curves.trade_off(run_from(options).curve, points=options["points"] or 61, advance=advance)
 
-        try:
-            return curves.frontier(options)
-        except ImportError:
-            raise MissingExtraError("the planner is not part of this build") from None
+
+def _batch_sizes(options: dict[str, Any]) -> Curve:
+    from . import curves
+    from ._config import make_scheme
+
+    for name in ("dataset_size", "max_batch_size"):
+        required(options, name)
+    return curves.batch_sizes(make_scheme(options, "the command line"))
+
+
+def _utilization(options: dict[str, Any]) -> Curve:
+    from . import curves
+
+    names = ("dataset_size", "noise_multiplier", "steps", "epsilon", "delta", "adjacency")
+    given = {name: required(options, name) for name in names}
+    cap, points = required(options, "max_batch_size"), options["points"] or 7
+    # Caps from an eighth of the given one to eight times it, as far as the data set allows.
+    factors = [2 ** (6 * i / max(points - 1, 1) - 3) for i in range(points)]
+    caps = sorted({min(given["dataset_size"], max(1, round(cap * factor))) for factor in factors})
+    with progress("calibrating", len(caps) * len(curves.STRATEGIES)) as advance:
+        return curves.utilization_of_cap(max_batch_sizes=caps, advance=advance, **given)
+
+
+def _frontier(options: dict[str, Any]) -> Curve:
+    raise InvalidArgumentError("frontier is not available")
+
+
+_ARRAYS: dict[str, Callable[[dict[str, Any]], Curve]] = {
+    "epsilon-steps": _epsilon_steps,
+    "delta-epsilon": _delta_epsilon,
+    "trade-off": _trade_off,
+    "batch-sizes": _batch_sizes,
+    "utilization": _utilization,
+    "frontier": _frontier,
+}

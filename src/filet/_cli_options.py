@@ -27,8 +27,13 @@ ANSWERED, CANNOT_ANSWER, USAGE, TARGET_NOT_MET, INTERRUPTED = 0, 1, 2, 3, 130
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
+if TYPE_CHECKING:
+    _ParamType = click.ParamType[int]
+else:
+    _ParamType = click.ParamType
 
-class Integer(click.ParamType):
+
+class Integer(_ParamType):
     """Whole numbers, also as 60_000 or 6e4."""
 
     name = "integer"
@@ -98,8 +103,12 @@ def _stacked(*decorators: Callable[[Command], Command]) -> Callable[[Command], C
 def scheme_options(command: Command) -> Command:
     """--dataset-size ... --cycle-length."""
     return _stacked(
-        click.option("--dataset-size", type=INTEGER, help="Number of examples, public (add-remove: of the larger set)."),
-        click.option("--sampling-probability", type=float, help="Chance that an example joins a batch, before the cap."),
+        click.option(
+            "--dataset-size", type=INTEGER, help="Number of examples, public (add-remove: of the larger set)."
+        ),
+        click.option(
+            "--sampling-probability", type=float, help="Chance that an example joins a batch, before the cap."
+        ),
         click.option(
             "--expected-batch-size", type=float, help="Instead: mean Poisson batch size, before the cap (p times n)."
         ),
@@ -107,7 +116,9 @@ def scheme_options(command: Command) -> Command:
         click.option(
             "--overflow", type=click.Choice(OVERFLOWS), help="What happens to a larger batch.  [default: truncate]"
         ),
-        click.option("--cycle-length", type=INTEGER, help="Groups of cyclic Poisson sampling, for BandMF.  [default: 1]"),
+        click.option(
+            "--cycle-length", type=INTEGER, help="Groups of cyclic Poisson sampling, for BandMF.  [default: 1]"
+        ),
     )(command)
 
 
@@ -128,13 +139,15 @@ def analysis_option(command: Command) -> Command:
 
 
 def adjacency_option(command: Command) -> Command:
-    return click.option("--adjacency", type=click.Choice(ADJACENCIES), help="Which data sets are neighbours (no default).")(
-        command
-    )
+    return click.option(
+        "--adjacency", type=click.Choice(ADJACENCIES), help="Which data sets are neighbours (no default)."
+    )(command)
 
 
 def delta_option(command: Command) -> Command:
-    return click.option("--delta", type=float, help="The delta of (epsilon, delta), such as 1e-5 (no default).")(command)
+    return click.option("--delta", type=float, help="The delta of (epsilon, delta), such as 1e-5 (no default).")(
+        command
+    )
 
 
 def config_option(command: Command) -> Command:
@@ -170,7 +183,9 @@ def run_from(options: Mapping[str, Any]) -> Run:
     if options.get("config"):
         if given:
             name = "--" + next(iter(given)).replace("_", "-")
-            raise InvalidArgumentError(f"{name} and --config are both given; the file describes the whole run, drop {name}")
+            raise InvalidArgumentError(
+                f"{name} and --config are both given; the file describes the whole run, drop {name}"
+            )
         run = read_run(options["config"])
     else:
         required(given, "adjacency")
@@ -181,8 +196,8 @@ def run_from(options: Mapping[str, Any]) -> Run:
         from dataclasses import replace
 
         # Checked by the same rules as in a file.
-        asked = parse_run({"adjacency": "zero-out", "gaussian": [{"noise_multiplier": 1.0}],
-                           **{k: v for k, v in (("delta", delta), ("max_epsilon", limit)) if v is not None}})  # fmt: skip
+        question = {name: value for name, value in (("delta", delta), ("max_epsilon", limit)) if value is not None}
+        asked = parse_run({"adjacency": "zero-out", "gaussian": [{"noise_multiplier": 1.0}], **question})
         run = replace(
             run,
             delta=run.delta if delta is None else asked.delta,

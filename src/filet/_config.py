@@ -1,19 +1,19 @@
 """Runs as TOML files: a whole training configuration, several phases included, checked key by key.
 
-    adjacency = "zero-out"
-    delta = 1e-5
-    max_epsilon = 3.0            # optional: the command line fails if epsilon is above it
-    dataset_size = 60_000        # keys of a phase may stand here, for all phases
+adjacency = "zero-out"
+delta = 1e-5
+max_epsilon = 3.0            # optional: the command line fails if epsilon is above it
+dataset_size = 60_000        # keys of a phase may stand here, for all phases
 
-    [[phases]]
-    sampling_probability = 0.004 # or expected_batch_size, the mean before the cap
-    max_batch_size = 300
-    noise_multiplier = 1.0
-    steps = 14_000               # or epochs
+[[phases]]
+sampling_probability = 0.004 # or expected_batch_size, the mean before the cap
+max_batch_size = 300
+noise_multiplier = 1.0
+steps = 14_000               # or epochs
 
-    [[gaussian]]                 # optional: other Gaussian releases from the same data
-    noise_multiplier = 5.0
-    count = 1
+[[gaussian]]                 # optional: other Gaussian releases from the same data
+noise_multiplier = 5.0
+count = 1
 """
 
 from __future__ import annotations
@@ -61,7 +61,9 @@ def make_scheme(options: Mapping[str, Any], where: str = "the scheme") -> Capped
         raise _one_of("sampling_probability", "expected_batch_size", where, both=expected is not None)
     if expected is not None:
         remedy = "pass the mean number of examples in a Poisson batch, before the cap"
-        size = _validate.integer("dataset_size", given["dataset_size"], low=1, remedy="pass the number of training examples")
+        size = _validate.integer(
+            "dataset_size", given["dataset_size"], low=1, remedy="pass the number of training examples"
+        )
         cycle = _validate.integer(
             "cycle_length", given.get("cycle_length", 1), low=1, high=size, remedy="pass 1 for plain sampling"
         )

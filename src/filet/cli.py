@@ -1,4 +1,4 @@
-"""The entry point of the `filet` command. The commands are in `_cli_commands`; this says what to install if Click is missing."""
+"""The entry point of the `filet` command; the commands are in `_cli_commands`."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ def main() -> None:
     except ModuleNotFoundError as error:
         if error.name not in ("click", "rich"):
             raise
-        sys.stderr.write(f"filet: the command line needs the package {error.name}; install it with: pip install 'filet[cli]'\n")
+        sys.stderr.write(f"filet: the command line needs {error.name}; install it with: pip install 'filet[cli]'\n")
         sys.exit(1)
     group()
 

@@ -72,7 +72,9 @@ def _describe(scheme: CappedPoisson, sigma: float | None = None) -> str:
 
 
 def _describe_curve(curve: PrivacyCurve) -> str:
-    phases = "; ".join(f"{_describe(p.scheme, p.noise_multiplier)}, {p.steps} steps, {p.analysis}" for p in curve.phases)
+    phases = "; ".join(
+        f"{_describe(p.scheme, p.noise_multiplier)}, {p.steps} steps, {p.analysis}" for p in curve.phases
+    )
     return f"{curve.adjacency}; {phases}" if phases else str(curve.adjacency)
 
 
@@ -105,11 +107,15 @@ def epsilon_of_steps(
         analysis = _validate.choice("analysis", analysis, Analysis)
         values = []
         for count in counts:
-            curve = account(scheme, noise_multiplier=noise_multiplier, steps=int(count), adjacency=adjacency, analysis=analysis)
+            curve = account(
+                scheme, noise_multiplier=noise_multiplier, steps=int(count), adjacency=adjacency, analysis=analysis
+            )
             values.append(curve.epsilon(delta))
             advance(1)
         columns[f"epsilon_{analysis}"] = np.array(values)
-    about = f"{_validate.choice('adjacency', adjacency, Adjacency)}, delta={delta:g}; {_describe(scheme, noise_multiplier)}"
+    relation = _validate.choice("adjacency", adjacency, Adjacency)
+    target = f"{relation}, epsilon={epsilon:g}, delta={delta:g}"
+    about = f"{target}; n={dataset_size}, noise multiplier {noise_multiplier:g}, {steps} steps"
     return Curve(columns, about)
 
 
@@ -155,7 +161,7 @@ def trade_off(curve: PrivacyCurve, *, points: int = 61, advance: Advance = _quie
 
 
 def _attack_power(curve: PrivacyCurve, rates: Array) -> Array:
-    """Proven power of the attack with all other examples zero: Poisson sampling at each phase's inclusion probability."""
+    """Proven power if all other examples are zero: Poisson sampling at each phase's inclusion probability."""
     accountant = Accountant(curve.adjacency)
     accountant.compose_gaussian(1.0 / math.sqrt(curve.gaussian) if curve.gaussian else math.inf)
     for phase in curve.phases:
@@ -168,7 +174,9 @@ def _attack_power(curve: PrivacyCurve, rates: Array) -> Array:
         return rates.copy()
     top = max(attack.epsilon(1e-9), 0.1)
     grid = np.concatenate([np.linspace(0.0, 1.0, 41) ** 1.5 * top, [2.0 * top]])
-    forward, backward = (np.array([d.delta(float(e)).lower for e in grid]) for d in (run.directions[0], run.directions[-1]))
+    forward, backward = (
+        np.array([d.delta(float(e)).lower for e in grid]) for d in (run.directions[0], run.directions[-1])
+    )
     power = np.zeros_like(rates)
     for one, other in ((forward, backward), (backward, forward)):
         # power(f) = inf over thresholds a of H_a + a f. Between two grid points H_a is at least its value at the right
@@ -209,11 +217,11 @@ def batch_sizes(scheme: CappedPoisson) -> Curve:
         raise InvalidArgumentError(f"the batch sizes {low} to {high} are too many to list; use a smaller dataset_size")
     sizes = np.arange(low, high + 1)
     free = replace(scheme, max_batch_size=n, overflow="truncate")  # type: ignore[arg-type]
-    capped, poisson = (
-        np.exp([one.log_batch_size_probability(int(size)) for size in sizes]) for one in (scheme, free)
-    )
+    capped, poisson = (np.exp([one.log_batch_size_probability(int(size)) for size in sizes]) for one in (scheme, free))
     columns = {"size": sizes.astype(float), "probability": capped, "probability_without_cap": poisson}
-    return Curve(columns, _describe(scheme), {"max_batch_size": scheme.max_batch_size, "mean": scheme.expected_batch_size})
+    return Curve(
+        columns, _describe(scheme), {"max_batch_size": scheme.max_batch_size, "mean": scheme.expected_batch_size}
+    )
 
 
 STRATEGIES = (("truncate", "union"), ("truncate", "note"), ("truncate", "refined"), ("reject", "refined"))

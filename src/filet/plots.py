@@ -44,7 +44,7 @@ def new_axes(width: float = 6.4, height: float = 4.2) -> Axes:
     return figure.add_subplot()
 
 
-def _finish(ax: Axes, curve: Curve, x: str, y: str, title: str, legend: bool = True) -> Axes:
+def _finish(ax: Axes, curve: Curve, x: str, y: str, title: str, *, legend: bool = True) -> Axes:
     about = "\n".join(textwrap.wrap(curve.assumptions, 88))
     ax.set_xlabel(f"{x}\n" if not about else x)
     ax.set_ylabel(y)
@@ -54,7 +54,9 @@ def _finish(ax: Axes, curve: Curve, x: str, y: str, title: str, legend: bool = T
     for side in ("top", "right"):
         ax.spines[side].set_visible(False)
     if about:
-        ax.annotate(about, (0.0, -0.16), xycoords="axes fraction", fontsize=6.5, color=GREY, va="top", annotation_clip=False)
+        ax.annotate(
+            about, (0.0, -0.16), xycoords="axes fraction", fontsize=6.5, color=GREY, va="top", annotation_clip=False
+        )
     if legend:
         ax.legend(frameon=False, fontsize="small")
     return ax
@@ -123,10 +125,20 @@ def plot_utilization_of_cap(curve: Curve, ax: Axes | None = None) -> Axes:
         if name == "max_batch_size":
             continue
         colour, style, label = _STYLES[name.removeprefix("utilization_")]
-        ax.plot(curve["max_batch_size"], 100 * curve[name], color=colour, linestyle=style, marker="o", markersize=3, label=label)
+        ax.plot(
+            curve["max_batch_size"],
+            100 * curve[name],
+            color=colour,
+            linestyle=style,
+            marker="o",
+            markersize=3,
+            label=label,
+        )
     ax.set_xscale("log", base=2)
     ax.set_ylim(0, 100)
-    return _finish(ax, curve, "max_batch_size (rows)", "rows that hold examples (%)", "Compute in use at the same privacy")
+    return _finish(
+        ax, curve, "max_batch_size (rows)", "rows that hold examples (%)", "Compute in use at the same privacy"
+    )
 
 
 def plot_frontier(curve: Curve, ax: Axes | None = None) -> Axes:
@@ -138,12 +150,14 @@ def plot_frontier(curve: Curve, ax: Axes | None = None) -> Axes:
 
 
 def save(ax: Axes, path: Any) -> None:
-    """Write the picture of an Axes to a png, svg or pdf file, whole or not at all; the same input gives the same bytes."""
+    """Write the picture to a png, svg or pdf file, whole or not at all; the same input gives the same bytes."""
     from matplotlib import rc_context
 
     from .report import whole_file
 
+    figure = ax.get_figure(root=True)
+    assert figure is not None  # an Axes that was drawn on has a figure
     kind = str(path).rsplit(".", 1)[-1].lower()
     dates = {"svg": {"Date": None}, "pdf": {"CreationDate": None}}.get(kind, {})
     with whole_file(path) as temporary, rc_context({"svg.hashsalt": "filet", "svg.fonttype": "none"}):
-        ax.figure.savefig(temporary, format=kind, dpi=150, metadata=dates, bbox_inches="tight")
+        figure.savefig(temporary, format=kind, dpi=150, metadata=dates, bbox_inches="tight")

@@ -181,6 +181,7 @@ def statement(curve: PrivacyCurve, delta: float) -> str:
 
 def _mechanism(phase: Phase) -> str:
     scheme = phase.scheme
+    overflow = _OVERFLOW[scheme.overflow.value].format(cap=scheme.max_batch_size)
     cyclic = ""
     if scheme.cycle_length > 1:
         cyclic = (
@@ -190,7 +191,7 @@ def _mechanism(phase: Phase) -> str:
         )
     return (
         f"{phase.steps} steps. Each includes every one of the {scheme.group_size} examples independently with"
-        f" probability {scheme.sampling_probability!r}; {_OVERFLOW[scheme.overflow.value].format(cap=scheme.max_batch_size)}."
+        f" probability {scheme.sampling_probability!r}; {overflow}."
         f"{cyclic} The step releases the sum of the batch's vectors, each of norm at most C, plus Gaussian noise of"
         f" standard deviation {phase.noise_multiplier!r} C in every coordinate."
     )
