@@ -1,3 +1,4 @@
+# mypy: disable-error-code="import-untyped, import-not-found", allow-subclassing-any
 """filet's accounting behind dp_accounting's interface, and its schemes as dp_accounting's events."""
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from filet.profiles import Analysis
 from filet.scheme import Adjacency, CappedPoisson, Overflow
 
 try:
-    from dp_accounting import NeighboringRelation, dp_event, privacy_accountant  # type: ignore[import-untyped]
+    from dp_accounting import NeighboringRelation, dp_event, privacy_accountant
 except ImportError as error:
     raise MissingExtraError("dp_accounting is not installed; run: pip install 'filet[dp-accounting]'") from error
 
@@ -33,7 +34,7 @@ class Run(NamedTuple):
     steps: int
 
 
-class FiletAccountant(privacy_accountant.PrivacyAccountant):  # type: ignore[misc]
+class FiletAccountant(privacy_accountant.PrivacyAccountant):
     """filet as a dp_accounting `PrivacyAccountant`: same events, tighter epsilons, milliseconds instead of seconds.
 
     >>> from dp_accounting import NeighboringRelation, TruncatedSubsampledGaussianDpEvent
