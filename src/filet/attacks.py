@@ -12,7 +12,7 @@ taken off P and added to Q, which lowers the bound too.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 from scipy.special import betaincc, ndtr
@@ -25,17 +25,20 @@ from .kernel import Array
 from .pld import Discrete
 from .scheme import Adjacency, CappedPoisson, Overflow
 
-_MOST_COMPONENTS = 6_000  # wider mixtures hide x_1 in any case
-_MOST_ENTRIES = 1_000_000  # of the table of cells and components
+_MOST_COMPONENTS = 5_000  # wider mixtures hide x_1 in any case
 _CELL = 0.02  # standard deviations; merging such cells costs about _CELL^2 / 12 of epsilon
 _PLANE_CELL = 0.08  # the same where cells have two dimensions
-_COARSE = 4.0  # factor for a first look
-_OUTCOMES = 1_500
-# Chance that the number of equal others leaves its window (Bernstein: below 1e-38, over a chance of 1e-3 to fit).
-_OUTSIDE = 1e-35
+_WIDEST_CELL = 15.0  # far from the cap, where the number of others tells little
+_COARSE = 5.0  # factor for a first look
+_OUTCOMES = 1_200
+# Chance that the number of equal others leaves its window (Bernstein: below 1e-36, over a chance of 1e-3 to fit).
+_OUTSIDE = 1e-33
 _RAREST_FIT = 1e-3
 # The family: a share of the others, and minus the cosine of their angle to x_1.
-_FAMILY = ((0.0, 0.0), (0.1, 1.0), (0.5, 1.0), (0.9, 1.0), (1.0, 1.0), (1.0, 0.8), (1.0, 0.5), (1.0, 0.0))
+_FAMILY = (
+    *((0.0, 0.0), (0.1, 1.0), (0.5, 1.0), (0.9, 1.0)),
+    *((1.0, cosine) for cosine in (1.0, 0.7, 0.45, 0.3, 0.2, 0.1, 0.0)),
+)
 
 
 @dataclass(frozen=True)
@@ -51,7 +54,7 @@ class Cloud:
 class Attack:
     """One step under both neighbours, as mixtures of unit Gaussians in the plane at (scale (k + along), scale across).
 
-    P = common + only_p and Q = common + only_q. `missing` bounds the mass of Q that is not listed.
+    P = common + only_p and Q = common + only_q. `missing` bounds the mass that is not listed.
     """
 
     scale: float
@@ -61,9 +64,6 @@ class Attack:
     only_q: tuple[Cloud, ...]
     missing: float
     weight_error: float
-
-    def reversed(self) -> Attack:
-        return replace(self, only_p=self.only_q, only_q=self.only_p)
 
 
 def epsilon_lower_bound(
@@ -122,14 +122,14 @@ def _not_sure(scheme: CappedPoisson) -> bool:
 def _best(scheme: CappedPoisson, sigma: float, rounds: int, adjacency: Adjacency, log_delta: float) -> float:
     """A quick look at the whole family, then a proof for its most promising members."""
     others = scheme.group_size - 1
+    reach = math.sqrt(2.0 * (math.log(rounds) - log_delta + 40.0))  # even all steps together weigh less than e^-40 delta
     ranked: list[tuple[float, Attack]] = []
     for count, cosine in sorted({(round(share * others), cosine) for share, cosine in _FAMILY}):
         pair = attack(scheme, sigma, adjacency, count, cosine)
         if pair is not None:
-            for one in (pair, pair.reversed()):
-                ranked.append((_guess(merged(one, _reach(rounds, log_delta), _COARSE), rounds, log_delta), one))
+            ranked.append((max(_guess(law, rounds, log_delta) for law in merged(pair, reach, _COARSE)), pair))
     ranked.sort(key=lambda item: -item[0])
-    return max(_epsilon(merged(one, _reach(rounds, log_delta)), rounds, log_delta) for _, one in ranked[:2])
+    return max(_epsilon(law, rounds, log_delta) for _, pair in ranked[:2] for law in merged(pair, reach))
 
 
 def attack(scheme: CappedPoisson, sigma: float, adjacency: Adjacency, count: int, cosine: float) -> Attack | None:
@@ -165,8 +165,8 @@ def _batch_law(scheme: CappedPoisson, count: int, n: int) -> tuple[int, Array, A
         return 0, np.array([rate]), np.array([1.0 - rate])
     share = cap * (count / others)
     spread = max(math.sqrt(count * p * (1.0 - p)), math.sqrt(share * (1.0 - count / others)))
-    low = max(0, math.floor(min(count * p, share) - 16.0 * spread) - 60)
-    high = min(count, cap, math.ceil(max(min(count * p, cap), share) + 16.0 * spread) + 60)
+    low = max(0, math.floor(min(count * p, share) - 13.0 * spread) - 60)
+    high = min(count, cap, math.ceil(max(min(count * p, cap), share) + 13.0 * spread) + 60)
     if high - low > _MOST_COMPONENTS:
         return None
     k = np.arange(low, high + 1)
@@ -227,43 +227,46 @@ def _hypergeometric(k: Array, total: int, marked: int, drawn: int) -> Array:
     return weights / weights.sum()
 
 
-def _reach(rounds: int, log_delta: float) -> float:
-    """Standard deviations beyond which even all steps together weigh less than e^-40 delta."""
-    return math.sqrt(2.0 * (math.log(rounds) - log_delta + 40.0))
-
-
-def merged(pair: Attack, reach: float, coarse: float = 1.0) -> Discrete:
-    """The pair on cells, merged to a discrete loss: masses of P from below, of Q from above."""
+def merged(pair: Attack, reach: float, coarse: float = 1.0) -> tuple[Discrete, Discrete]:
+    """The pair on cells, merged to discrete losses, in both directions."""
     clouds = pair.common + pair.only_p + pair.only_q
     single = all(cloud.weights.size == 1 and cloud.along == 0.0 for cloud in clouds)
     flat = all(cloud.across == 0.0 for cloud in clouds)
     width = coarse * (_CELL if single or flat else _PLANE_CELL)
-    edges = np.array([-np.inf, np.inf])
+    along = across = np.array([-np.inf, np.inf])
     if not flat:
         spots = [pair.scale * cloud.across for cloud in clouds]
-        edges = _cuts(min(spots) - reach, max(spots) + reach, width)
-    size = max(cloud.weights.size for cloud in clouds)
-    ends = [pair.scale * (pair.first + k + cloud.along) for cloud in clouds for k in (0, cloud.weights.size - 1)]
-    band = min(size, math.ceil((2.0 * reach + 1.0) / pair.scale) + 2)
-    most = min(_MOST_ENTRIES // band, max(64, _MOST_ENTRIES // edges.size))
-    span = max(ends) - min(ends) + 2.0 * reach
-    along = np.array([-np.inf, np.inf]) if single else _cuts(min(ends) - reach, max(ends) + reach, max(width, span / most))
+        across = _cuts(min(spots) - reach, max(spots) + reach, width, math.inf)
+    if not single:
+        first = min(pair.first + cloud.along for cloud in clouds)
+        last = max(pair.first + cloud.along + cloud.weights.size - 1 for cloud in clouds)
+        along = _cuts(pair.scale * first - reach, pair.scale * last + reach, width, 2.0 * reach + 6.0)
+    masses = []
+    for part in (pair.common, pair.only_p, pair.only_q):
+        total = np.zeros((along.size - 1, across.size - 1))
+        for cloud in part:
+            start, spot = pair.scale * (pair.first + cloud.along), pair.scale * cloud.across
+            one = _along(along, cloud.weights, start, pair.scale, reach)
+            total += np.outer(one, _interval(across[:-1] - spot, across[1:] - spot))
+        masses.append(total.ravel())
+    shared, p, q = masses
+    beyond = pair.missing + 3.0 * float(ndtr(-reach))
+    # Without a common part, the weights of P and of Q may be off in opposite directions.
+    slack = 0.0 if pair.common else 2.0 * pair.weight_error
+    return (
+        _by_loss(shared + p, shared + q + beyond, p - q - beyond, slack, pair.weight_error),
+        _by_loss(shared + q, shared + p + beyond, q - p - beyond, slack, pair.weight_error),
+    )
 
-    def mass(parts: tuple[Cloud, ...]) -> Array:
-        total = np.zeros((along.size - 1, edges.size - 1))
-        for cloud in parts:
-            start = pair.scale * (pair.first + cloud.along)
-            total += np.outer(_along(along, cloud.weights, start, pair.scale, band, reach),
-                              _interval(edges[:-1] - pair.scale * cloud.across, edges[1:] - pair.scale * cloud.across))  # fmt: skip
-        return total.ravel()
 
-    beyond = pair.missing + (3.0 * float(ndtr(-reach)) if band < size else 0.0)
-    shared, p, q = mass(pair.common), mass(pair.only_p), mass(pair.only_q) + beyond
-    return _by_loss(p + shared, q + shared, p - q, pair)
-
-
-def _cuts(low: float, high: float, width: float) -> Array:
-    return np.linspace(low, high, math.ceil((high - low) / width) + 1)
+def _cuts(low: float, high: float, width: float, fine: float) -> Array:
+    """Edges from low to high: cells of one width in the upper part of length `fine`, then wider and wider ones."""
+    count = math.ceil(min(high - low, fine) / width)
+    edges = [high - width * i for i in range(count + 1)]
+    while edges[-1] > low:
+        width = min(1.1 * width, _WIDEST_CELL)
+        edges.append(edges[-1] - width)
+    return np.array(edges[::-1])
 
 
 def _interval(low: Array, high: Array) -> Array:
@@ -272,35 +275,37 @@ def _interval(low: Array, high: Array) -> Array:
     return np.asarray(ndtr(np.where(right, -low, high)) - ndtr(np.where(right, -high, low)))
 
 
-def _along(edges: Array, weights: Array, start: float, spacing: float, band: int, reach: float) -> Array:
-    """Cell masses of sum_i weights_i N(start + i spacing, 1); of the components, only a band near each cell."""
+def _along(edges: Array, weights: Array, start: float, spacing: float, reach: float) -> Array:
+    """Cell masses of sum_i weights_i N(start + i spacing, 1), without components farther than `reach` from the cell."""
     if weights.size == 1:
         return float(weights[0]) * _interval(edges[:-1] - start, edges[1:] - start)
-    band = min(band, weights.size)
-    first = np.ceil((edges[:-1] - reach - start) / spacing - 1e-9)
-    near = np.clip(first, 0, weights.size - band).astype(np.int64)[:, None] + np.arange(band)
+    first = np.clip(np.ceil((edges[:-1] - reach - start) / spacing - 1e-9), 0, weights.size).astype(np.int64)
+    last = np.clip(np.floor((edges[1:] + reach - start) / spacing + 1e-9), -1, weights.size - 1).astype(np.int64)
+    counts = np.maximum(last - first + 1, 0)
+    cell = np.repeat(np.arange(counts.size), counts)
+    near = np.arange(cell.size) - np.repeat(np.cumsum(counts) - counts - first, counts)
     centre = start + spacing * near
-    return np.asarray((weights[near] * _interval(edges[:-1, None] - centre, edges[1:, None] - centre)).sum(axis=1))
+    mass = weights[near] * _interval(edges[cell] - centre, edges[cell + 1] - centre)
+    return np.bincount(cell, weights=mass, minlength=counts.size)
 
 
-def _by_loss(p: Array, q: Array, d: Array, pair: Attack) -> Discrete:
+def _by_loss(p: Array, q: Array, d: Array, slack: float, weight_error: float) -> Discrete:
     """Cells of about the same loss become one outcome; cells without mass are dropped, which lowers every profile."""
     keep = (p > 1e-300) & (q > 1e-300)
     p, q, d = p[keep], q[keep], d[keep]
-    if p.size > 2 * _OUTCOMES:
+    if p.size > 3 * _OUTCOMES:
         loss = np.log(p / q)
         order = np.argsort(loss)
-        share = np.cumsum(p[order])
-        by_mass = loss[order][np.searchsorted(share, np.linspace(0.0, share[-1], _OUTCOMES)[1:-1])]
-        ends = loss[order][[0, -1]]
-        group = np.searchsorted(np.sort(np.concatenate([by_mass, np.linspace(*ends, _OUTCOMES)])), loss)
+        cuts = [np.linspace(0.0, loss[order[-1]], _OUTCOMES)]  # for single large losses
+        for weight in (p[order], p[order] ** 0.25):  # for the bulk, and for the tails that decide small deltas
+            share = np.cumsum(weight)
+            cuts.append(loss[order][np.searchsorted(share, np.linspace(0.0, share[-1], _OUTCOMES)[1:-1])])
+        group = np.searchsorted(np.sort(np.concatenate(cuts)), loss)
         p, q, d = (np.bincount(group, weights=mass) for mass in (p, q, d))
         p, q, d = p[p > 0.0], q[p > 0.0], d[p > 0.0]
     ratio = d / q
     loss = np.where(np.abs(ratio) < 0.5, np.log1p(np.maximum(ratio, -0.75)), np.log(p) - np.log(q))
-    # Without a common part, the weights of P and of Q may be off in opposite directions.
-    slack = 0.0 if pair.common else 2.0 * pair.weight_error
-    return Discrete(loss - slack, np.log(p), 0.0, pair.weight_error)
+    return Discrete(loss - slack, np.log(p), 0.0, weight_error)
 
 
 def _guess(law: Discrete, rounds: int, log_delta: float) -> float:
