@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 _CONTEXT = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
 
 
-@click.group(cls=Group, context_settings=_CONTEXT, invoke_without_command=True)
+@click.group("filet", cls=Group, context_settings=_CONTEXT, invoke_without_command=True)
 @click.version_option(__version__, "--version", message="filet %(version)s")
 @click.pass_context
 def main(ctx: click.Context) -> None:

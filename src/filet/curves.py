@@ -93,15 +93,15 @@ def epsilon_of_steps(
     points: int = 25,
     advance: Advance = _quiet,
 ) -> Curve:
-    """Epsilon after 1 .. `steps` steps, evenly spaced, one column for each analysis.
+    """Epsilon after 1 .. `steps` steps, closer together at first, one column for each analysis.
 
     >>> scheme = CappedPoisson(60_000, 256 / 60_000, 300)
     >>> curve = epsilon_of_steps(scheme, noise_multiplier=1.0, steps=100, delta=1e-5, adjacency="zero-out", points=3)
     >>> [int(value) for value in curve["steps"]]
-    [1, 51, 100]
+    [1, 26, 100]
     """
     steps = _validate.integer("steps", steps, low=1, remedy="pass the number of training steps")
-    counts = np.unique(np.round(np.linspace(1, steps, _points(points))))
+    counts = np.unique(np.round(1 + (steps - 1) * np.linspace(0.0, 1.0, _points(points)) ** 2))
     columns: dict[str, Array] = {"steps": counts}
     for analysis in analyses:
         analysis = _validate.choice("analysis", analysis, Analysis)
@@ -114,8 +114,7 @@ def epsilon_of_steps(
             advance(1)
         columns[f"epsilon_{analysis}"] = np.array(values)
     relation = _validate.choice("adjacency", adjacency, Adjacency)
-    target = f"{relation}, epsilon={epsilon:g}, delta={delta:g}"
-    about = f"{target}; n={dataset_size}, noise multiplier {noise_multiplier:g}, {steps} steps"
+    about = f"{relation}, delta={delta:g}; {_describe(scheme, noise_multiplier)}"
     return Curve(columns, about)
 
 
@@ -260,8 +259,7 @@ def utilization_of_cap(
                 values.append(0.0)
             advance(1)
         columns[f"utilization_{overflow}_{analysis}"] = np.array(values)
-    about = (
-        f"{_validate.choice('adjacency', adjacency, Adjacency)}, epsilon={epsilon:g}, delta={delta:g}; n={dataset_size},"
-        f" noise multiplier {noise_multiplier:g}, {steps} steps"
-    )
+    relation = _validate.choice("adjacency", adjacency, Adjacency)
+    target = f"{relation}, epsilon={epsilon:g}, delta={delta:g}"
+    about = f"{target}; n={dataset_size}, noise multiplier {noise_multiplier:g}, {steps} steps"
     return Curve(columns, about)

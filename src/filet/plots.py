@@ -70,6 +70,8 @@ def plot_epsilon_of_steps(curve: Curve, ax: Axes | None = None) -> Axes:
             continue
         colour, style, label = _STYLES[name.removeprefix("epsilon_")]
         values = np.where(np.isfinite(curve[name]), curve[name], np.nan)
+        if not np.isfinite(values).any():
+            label += " (infinite)"
         ax.plot(curve["steps"], values, color=colour, linestyle=style, label=label)
     ax.set_ylim(bottom=0.0)
     ax.set_xlim(left=0.0)

@@ -27,8 +27,8 @@ class OutputError(FiletError, OSError):
 def round_up(value: float, digits: int = 4) -> str:
     """The value with `digits` significant digits, never below it: for printing upper bounds.
 
-    >>> round_up(2.8517426), round_up(1e-5), round_up(1.00001e-5), round_up(99999.0001), round_up(0.0)
-    ('2.852', '1e-05', '1.001e-05', '99999.1', '0')
+    >>> round_up(2.8517426), round_up(1.00001e-5), round_up(99999.0001), round_up(0.5)
+    ('2.852', '1.001e-05', '99999.1', '0.5')
     """
     return _rounded(value, digits, ROUND_CEILING)
 
@@ -47,8 +47,9 @@ def _rounded(value: float, digits: int, rounding: str) -> str:
         return f"{value:g}"
     # Decimal(value) is the exact binary value, so the direction of rounding is exact too.
     exact = Decimal(value)
-    # Large numbers keep one digit behind the point rather than turn into 1E+5.
-    places = max(digits - 1 - exact.adjusted(), 1)
+    places = digits - 1 - exact.adjusted()
+    if value < 1e15:  # large numbers keep one digit behind the point rather than turn into 1e+05
+        places = max(places, 1)
     shown = exact.quantize(Decimal(1).scaleb(-places), rounding=rounding)
     number = float(shown)
     text = format(shown, "f") if 1e-4 <= abs(number) < 1e15 else format(shown.normalize(), "e")
