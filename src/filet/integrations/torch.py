@@ -31,7 +31,7 @@ class CappedPoissonBatchSampler(torch_data.Sampler[list[int]]):
 
     Guarantees: the batches are those of `scheme.sampler(key)`. The lists hold examples only and may be empty: `-1`
     would be the last example to a data set. `PaddedCollate` adds the padding. A pass goes on where the last one
-    stopped; after `steps` batches another pass is an error: drawing them again is nothing that an accountant allows for.
+    stopped; after `steps` batches another pass is an error: no accountant allows for drawing them again.
 
     Arguments:
         scheme: how batches are drawn.

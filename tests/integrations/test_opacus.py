@@ -1,0 +1,331 @@
+"""Opacus with capped batches: padding is nothing, the divisor a constant, the accountant filet's."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import opacus
+import pytest
+import torch
+from opacus.accountants import RDPAccountant
+from opacus.distributed import DifferentiallyPrivateDistributedDataParallel
+from torch import distributed, multiprocessing, nn
+from torch.utils.data import DataLoader, IterableDataset, TensorDataset
+
+import filet
+from filet.integrations.opacus import CappedAccountant, CappedPrivacyEngine
+from filet.integrations.torch import loader as capped_loader
+
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:Secure RNG turned off"),
+    pytest.mark.filterwarnings("ignore:Full backward hook is firing"),
+]
+
+KEY = b"a key for the tests of opacus"
+# Empty batches occur: (1 - 0.05)^40 = 0.13.
+SCHEME = filet.CappedPoisson(dataset_size=40, sampling_probability=0.05, max_batch_size=4)
+ROWS = torch.randn(40, 6, generator=torch.Generator().manual_seed(0)) * 0.5
+DATA = TensorDataset(ROWS, torch.arange(40) % 3)
+
+
+class Dot(nn.Module):
+    """Its loss is the inner product with the example, so that the example is the gradient."""
+
+    def __init__(self, width=6):
+        super().__init__()
+        self.layer = nn.Linear(width, 1, bias=False)
+
+    def forward(self, x):
+        return self.layer(x)
+
+
+def engine_for(scheme=SCHEME, **options):
+    return CappedPrivacyEngine(scheme, **{"adjacency": "zero-out", "steps": 30, "key": KEY, **options})
+
+
+def private(engine, model, dataset=DATA, lr=1.0, **options):
+    arguments = {
+        "module": model,
+        "optimizer": torch.optim.SGD(model.parameters(), lr=lr),
+        "data_loader": DataLoader(dataset, batch_size=4),
+        "noise_multiplier": 1.0,
+        "max_grad_norm": 1.0,
+        **options,
+    }
+    return engine.make_private(**arguments)
+
+
+def train(model, optimizer, run, loss=None):
+    loss = loss or (lambda x, y: nn.functional.cross_entropy(model(x), y))
+    for x, y in run:
+        optimizer.zero_grad()
+        loss(x, y).backward()
+        optimizer.step()
+
+
+def test_the_noiseless_gradient_is_the_accounted_sum_over_a_constant():
+    model, optimizer, run = private(engine_for(), Dot(), noise_multiplier=0.0)
+    sizes = set()
+    for step, (x, _) in enumerate(run):
+        assert x.shape == (4, 6)
+        sizes.add(int(run.mask.sum()))
+        optimizer.zero_grad()
+        model(x).mean().backward()
+        optimizer.step()
+        total = filet.noisy_sum(ROWS.numpy(), SCHEME, noise_multiplier=0.0, key=KEY, step=step)
+        gradient = next(model.parameters()).grad.numpy().ravel()
+        np.testing.assert_allclose(gradient * SCHEME.expected_batch_size, total, atol=5e-6)
+    assert sizes == {0, 1, 2, 3, 4}
+
+
+def test_the_noise_has_the_accounted_standard_deviation():
+    scheme = filet.CappedPoisson(dataset_size=40, sampling_probability=1e-9, max_batch_size=4)
+    rows = TensorDataset(torch.ones(40, 500), torch.zeros(40))
+    engine = engine_for(scheme, steps=40)
+    model, optimizer, run = private(
+        engine,
+        Dot(500),
+        rows,
+        noise_multiplier=1.7,
+        max_grad_norm=0.3,
+        noise_generator=torch.Generator().manual_seed(1),
+    )
+    noise = []
+    for x, _ in run:
+        optimizer.zero_grad()
+        model(x).mean().backward()
+        optimizer.step()
+        noise.append(next(model.parameters()).grad.numpy().ravel() * scheme.expected_batch_size)
+    values = np.concatenate(noise) / (1.7 * 0.3)
+    # 20 000 standard normals: mean and variance within five standard errors.
+    assert abs(values.mean()) < 5 / math.sqrt(values.size)
+    assert abs(values.var() - 1) < 5 * math.sqrt(2 / values.size)
+
+
+class Hostile(nn.Module):
+    """Gives padding (rows of zeros) gradients of NaN, and others that are far from zero."""
+
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Linear(6, 3)
+
+    def forward(self, x):
+        return self.layer(x / x.norm(dim=1, keepdim=True) + 3.0)
+
+
+@pytest.mark.parametrize("clipping", ["flat", "per_layer"])
+@pytest.mark.parametrize("mode", ["hooks", "functorch"])
+def test_padding_contributes_exactly_nothing_to_per_example_gradients(clipping, mode):
+    torch.manual_seed(0)
+    model = Hostile()
+    norm = [0.3, 0.3] if clipping == "per_layer" else 0.5
+    model, optimizer, run = private(
+        engine_for(), model, noise_multiplier=0.0, clipping=clipping, grad_sample_mode=mode, max_grad_norm=norm, lr=0.1
+    )
+    for x, y in run:
+        mask = run.mask
+        optimizer.zero_grad()
+        nn.functional.cross_entropy(model(x), y).backward()
+        per_example = [p.grad_sample.clone() for p in optimizer.params]
+        optimizer.step()
+        if not mask.all():
+            assert per_example[0][~mask].isnan().any()
+        norms = torch.stack([g.flatten(1).norm(dim=1) for g in per_example], dim=1)
+        for number, (p, g) in enumerate(zip(optimizer.params, per_example, strict=True)):
+            assert torch.all(p.grad_sample[~mask] == 0)
+            length = norms[:, number] if clipping == "per_layer" else norms.norm(dim=1)
+            bound = norm[number] if clipping == "per_layer" else norm
+            factor = (bound / (length[mask] + 1e-6)).clamp(max=1.0)
+            expected = torch.einsum("i,i...", factor, g[mask]) / SCHEME.expected_batch_size
+            torch.testing.assert_close(p.grad, expected.reshape(p.shape), rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("overflow", ["truncate", "reject"])
+@pytest.mark.parametrize("adjacency", ["add-remove", "zero-out", "replace-one"])
+def test_the_engines_epsilon_is_filets_for_these_batches(overflow, adjacency):
+    scheme = filet.CappedPoisson(40, 0.05, 4, overflow=overflow)
+    engine = engine_for(scheme, adjacency=adjacency, steps=7)
+    assert engine.get_epsilon(1e-3) == 0
+    train(*private(engine, nn.Linear(6, 3), noise_multiplier=1.3))
+    assert len(engine.accountant) == 7
+    expected = filet.account(scheme, noise_multiplier=1.3, steps=7, adjacency=adjacency).epsilon(1e-3)
+    assert engine.get_epsilon(delta=1e-3) == expected
+
+
+def test_a_cyclic_run_is_counted_by_its_rounds():
+    scheme = filet.CappedPoisson(40, 0.2, 4, cycle_length=4)
+    engine = engine_for(scheme, steps=10)
+    train(*private(engine, nn.Linear(6, 3)))
+    expected = filet.account(scheme, noise_multiplier=1.0, steps=10, adjacency="zero-out").epsilon(1e-3)
+    assert engine.get_epsilon(1e-3) == expected
+
+
+def test_make_private_with_epsilon_meets_the_target_with_little_to_spare():
+    engine = engine_for(steps=20, epoch_steps=10)
+    model = nn.Linear(6, 3)
+    model, optimizer, run = engine.make_private_with_epsilon(
+        module=model,
+        optimizer=torch.optim.SGD(model.parameters(), lr=0.1),
+        data_loader=DataLoader(DATA),
+        target_epsilon=2.0,
+        target_delta=1e-4,
+        epochs=2,
+        max_grad_norm=1.0,
+    )
+    for _ in range(2):
+        train(model, optimizer, run)
+    assert 1.99 < engine.get_epsilon(1e-4) <= 2.0
+
+
+def test_a_checkpoint_resumes_the_model_the_batches_and_the_accountant(tmp_path):
+    def start():
+        torch.manual_seed(3)
+        engine = engine_for(steps=12)
+        return engine, *private(engine, nn.Linear(6, 3), noise_generator=torch.Generator().manual_seed(5), lr=0.1)
+
+    engine, model, optimizer, run = start()
+    train(model, optimizer, run)
+    expected, epsilon = [p.detach().clone() for p in model.parameters()], engine.get_epsilon(1e-3)
+
+    engine, model, optimizer, run = start()
+    for step, (x, y) in enumerate(run, start=1):
+        optimizer.zero_grad()
+        nn.functional.cross_entropy(model(x), y).backward()
+        optimizer.step()
+        if step == 5:
+            break
+    noise = optimizer.generator.get_state()
+    more = {"loader": run.state_dict(), "noise": noise}
+    engine.save_checkpoint(path=tmp_path / "run.pt", module=model, optimizer=optimizer, checkpoint_dict=more)
+
+    engine, model, optimizer, run = start()
+    saved = engine.load_checkpoint(path=tmp_path / "run.pt", module=model, optimizer=optimizer)
+    run.load_state_dict(saved["loader"])
+    optimizer.generator.set_state(saved["noise"])
+    assert len(engine.accountant) == 5
+    train(model, optimizer, run)
+    assert engine.get_epsilon(1e-3) == epsilon
+    for p, q in zip(model.parameters(), expected, strict=True):
+        torch.testing.assert_close(p.detach(), q, rtol=0, atol=0)
+
+
+def test_a_state_of_another_scheme_or_damaged_is_refused():
+    accountant = CappedAccountant(SCHEME, adjacency="zero-out")
+    accountant.step(noise_multiplier=1.0, sample_rate=0.05)
+    state = accountant.state_dict()
+    other = CappedAccountant(filet.CappedPoisson(40, 0.05, 5), adjacency="zero-out")
+    with pytest.raises(filet.StateError, match="max_batch_size=4"):
+        other.load_state_dict(state)
+    with pytest.raises(filet.StateError, match="adjacency=zero-out"):
+        CappedAccountant(SCHEME, adjacency="replace-one").load_state_dict(state)
+    for damaged in [None, {}, {**state, "history": [(1.0, 0.5, 3)]}, {**state, "history": [(1.0, 0.05, -3)]},
+                    {**state, "mechanism": "rdp"}]:  # fmt: skip
+        with pytest.raises(filet.StateError):
+            accountant.load_state_dict(damaged)
+    assert accountant.state_dict() == state
+
+
+def test_other_batches_are_refused_before_the_model_changes():
+    model, optimizer, run = private(engine_for(), nn.Linear(6, 3))
+    before = [p.detach().clone() for p in model.parameters()]
+
+    def backward(x, y):
+        optimizer.zero_grad()
+        nn.functional.cross_entropy(model(x), y).backward()
+
+    backward(*next(iter(DataLoader(DATA, batch_size=4))))
+    with pytest.raises(filet.StateError, match="0 batches were drawn"):
+        optimizer.step()
+    batches = iter(run)
+    next(batches)
+    backward(*next(batches))
+    with pytest.raises(filet.StateError, match="2 batches were drawn"):
+        optimizer.step()
+    x, y = next(batches)
+    backward(x[:3], y[:3])
+    with pytest.raises(filet.StateError, match="gradients of 3 rows"):
+        optimizer.step()
+    assert all(torch.equal(p, q) for p, q in zip(model.parameters(), before, strict=True))
+    backward(*next(batches))
+    optimizer.step()
+    with pytest.raises(filet.StateError, match="0 batches were drawn"):
+        optimizer.step()
+
+
+class Stream(IterableDataset):
+    def __iter__(self):
+        return iter(DATA)
+
+
+@pytest.mark.parametrize(
+    ("options", "match"),
+    [
+        ({"data_loader": DataLoader(TensorDataset(ROWS[:39]))}, "39 examples"),
+        ({"data_loader": DataLoader(Stream())}, "map-style"),
+        ({"data_loader": capped_loader(DATA, SCHEME, 3)}, "plain DataLoader"),
+        ({"poisson_sampling": False}, "poisson_sampling=False"),
+        ({"clipping": "adaptive"}, "clipping='adaptive'"),
+        ({"grad_sample_mode": "ghost"}, "grad_sample_mode='ghost'"),
+        ({"batch_first": False}, "batch_first=False"),
+    ],
+)
+def test_what_does_not_fit_is_refused_at_once(options, match):
+    with pytest.raises(filet.InvalidArgumentError, match=match):
+        private(engine_for(), nn.Linear(6, 3), **options)
+
+
+def test_another_accountant_another_rate_and_contradicting_epochs_are_refused():
+    engine = engine_for()
+    engine.accountant = RDPAccountant()
+    with pytest.raises(filet.InvalidArgumentError, match="accountant"):
+        private(engine, nn.Linear(6, 3))
+    with pytest.raises(filet.InvalidArgumentError, match="sample_rate="):
+        CappedAccountant(SCHEME, adjacency="zero-out").step(noise_multiplier=1.0, sample_rate=0.1)
+    with pytest.raises(filet.InvalidArgumentError, match="epochs=2"):
+        engine_for().make_private_with_epsilon(target_epsilon=1.0, target_delta=1e-4, epochs=2)
+    with pytest.raises(filet.InvalidArgumentError, match="analysis='note'"):
+        engine_for(filet.CappedPoisson(40, 0.05, 4, overflow="reject"), analysis="note")
+
+
+def test_opacus_own_calibration_works_with_the_accountant():
+    class Ours(CappedAccountant):
+        def __init__(self):
+            super().__init__(SCHEME, adjacency="zero-out")
+
+    opacus.accountants.register_accountant("filet-test", Ours, force=True)
+    sigma = opacus.accountants.utils.get_noise_multiplier(
+        target_epsilon=2.0, target_delta=1e-4, sample_rate=0.05, steps=20, accountant="filet-test"
+    )
+    cost = filet.account(SCHEME, noise_multiplier=sigma, steps=20, adjacency="zero-out").epsilon(1e-4)
+    assert 1.98 < cost <= 2.0
+
+
+def _rank(rank, world_size, path, queue):
+    distributed.init_process_group("gloo", init_method=f"file://{path}", rank=rank, world_size=world_size)
+    try:
+        torch.manual_seed(0)
+        model = DifferentiallyPrivateDistributedDataParallel(nn.Linear(6, 3))
+        engine = engine_for(steps=10)
+        model, optimizer, run = private(engine, model, noise_multiplier=0.0, lr=0.1)
+        train(model, optimizer, run)
+        queue.put((rank, [p.detach().numpy().tolist() for p in model.parameters()], len(engine.accountant)))
+        distributed.barrier()
+    finally:
+        distributed.destroy_process_group()
+
+
+def test_two_ranks_train_as_one(tmp_path):
+    context = multiprocessing.get_context("spawn")
+    queue = context.SimpleQueue()
+    group = multiprocessing.spawn(_rank, (2, tmp_path / "store", queue), nprocs=2, join=False)
+    parts = sorted(queue.get() for _ in range(2))
+    while not group.join():
+        pass
+    torch.manual_seed(0)
+    model, optimizer, run = private(engine_for(steps=10), nn.Linear(6, 3), noise_multiplier=0.0, lr=0.1)
+    train(model, optimizer, run)
+    for _, weights, steps in parts:
+        assert steps == 10
+        for p, q in zip(model.parameters(), weights, strict=True):
+            np.testing.assert_allclose(p.detach().numpy(), q, rtol=1e-5, atol=1e-6)
