@@ -6,10 +6,101 @@ from typing import Any
 
 import click
 
+from ._cli_options import (
+    adjacency_option,
+    analysis_option,
+    delta_option,
+    json_option,
+    print_json,
+    print_pairs,
+    required,
+    run_options,
+)
+from .errors import FiletError, InvalidArgumentError
+
+UNKNOWNS = ("noise-multiplier", "steps", "sampling-probability")
+
+
+class NoSolutionError(FiletError):
+    """The arguments are fine, but nothing meets the target."""
+
 
 @click.command()
-def calibrate(**options: Any) -> None:
-    """The noise, the steps or the sampling probability that meet a target."""
+@click.argument("unknown", type=click.Choice(UNKNOWNS))
+@run_options
+@click.option("--epsilon", type=float, help="The target epsilon (no default).")
+@delta_option
+@adjacency_option
+@analysis_option
+@json_option
+def calibrate(unknown: str, as_json: bool, **options: Any) -> None:
+    """The noise, the steps or the sampling probability that meet a target.
+
+    UNKNOWN is what to look for; pass all other options of the run. The answer always meets the target: the least noise,
+    the most steps, or the largest sampling probability whose certified epsilon is at or below it.
+
+    Example: filet calibrate noise-multiplier --dataset-size 60000 --expected-batch-size 256 --max-batch-size 300
+    --steps 14000 --epsilon 3 --delta 1e-5 --adjacency zero-out
+    """
+    from dataclasses import replace
+
+    from . import _validate
+    from . import calibrate as solvers
+    from ._config import make_scheme, make_steps
+    from .accountant import account
+    from .report import round_up
+
+    name = unknown.replace("-", "_")
+    taken = {"steps": ("steps", "epochs"), "sampling_probability": ("sampling_probability", "expected_batch_size")}
+    for given in taken.get(name, (name,)):
+        if options.get(given) is not None:
+            raise InvalidArgumentError(f"{given} is what is looked for; drop --{given.replace('_', '-')}")
+    target = {key: required(options, key) for key in ("epsilon", "delta", "adjacency")}
+    target["analysis"] = options.get("analysis") or "refined"
+    for key in ("dataset_size", "max_batch_size"):
+        required(options, key)
+    if name == "sampling_probability":
+        # Any value will do here: it is what is looked for.
+        scheme = make_scheme({**options, "sampling_probability": 0.5}, "the command line")
+    else:
+        scheme = make_scheme(options, "the command line")
+    known: dict[str, Any] = {}
+    if name != "noise_multiplier":
+        known["noise_multiplier"] = _validate.noise_multiplier(required(options, "noise_multiplier"))
+    if name != "steps":
+        known["steps"] = make_steps(options, scheme, "the command line")
+        if name == "sampling_probability" and options.get("epochs") is not None:
+            raise InvalidArgumentError("epochs depend on the sampling probability that is looked for; pass --steps")
+    solvers.Target.checked(**target)
+    try:
+        found = getattr(solvers, f"calibrate_{name}")(scheme, **known, **target)
+    except InvalidArgumentError as error:  # the arguments were checked above, so the target is out of reach
+        raise NoSolutionError(str(error)) from None
+    run = {**known, name: found}
+    if name == "sampling_probability":
+        scheme = replace(scheme, sampling_probability=run.pop(name))
+    spent = account(scheme, **run, adjacency=target["adjacency"], analysis=target["analysis"]).epsilon(target["delta"])
+    if as_json:
+        inputs = {**_scheme_keys(scheme), **known, **target}
+        if name == "sampling_probability":
+            del inputs[name]
+        print_json("calibrate", inputs, {name: found, "epsilon": spent, "utilization": scheme.utilization})
+        return
+    # More noise costs less privacy, so its text is rounded up; the others are shown in full.
+    print_pairs(
+        [
+            (unknown, round_up(found, 6) if name == "noise_multiplier" else repr(found)),
+            ("epsilon", f"{round_up(spent)} (target {target['epsilon']!r})"),
+            ("delta", repr(target["delta"])),
+            ("adjacency", target["adjacency"]),
+            ("utilization", f"{100 * scheme.utilization:.1f} % of {scheme.max_batch_size} rows"),
+        ]
+    )
+
+
+def _scheme_keys(scheme: Any) -> dict[str, Any]:
+    names = ("dataset_size", "sampling_probability", "max_batch_size", "cycle_length")
+    return {**{name: getattr(scheme, name) for name in names}, "overflow": scheme.overflow.value}
 
 
 @click.command()

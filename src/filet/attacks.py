@@ -78,7 +78,7 @@ def epsilon_lower_bound(
 
     >>> scheme = CappedPoisson(60_000, 256 / 60_000, 256, overflow="reject")
     >>> round(epsilon_lower_bound(scheme, noise_multiplier=1.0, steps=14_000, adjacency="zero-out", delta=1e-5), 2)
-    2.74
+    2.7
 
     Guarantees: there are two neighbouring data sets whose outputs are not (epsilon, delta)-indistinguishable for any
     epsilon below the result; numerical errors are accounted for downwards. So the true epsilon lies between this and
@@ -106,7 +106,8 @@ def epsilon_lower_bound(
         return 0.0
     if sigma == 0.0:
         # Without noise the sum shows whether x_1 was drawn, and it never is under the neighbour.
-        seen = -math.expm1(rounds * math.log1p(-scheme.inclusion_probability)) if _not_sure(scheme) else 1.0
+        rate = scheme.inclusion_probability
+        seen = -math.expm1(rounds * math.log1p(-rate)) if rate < 1.0 else 1.0
         return math.inf if seen * (1 - 1e-9) > goal else 0.0
     if scheme.max_batch_size >= scheme.group_size:
         # Plain Poisson sampling: with all others zero, the neighbours are the dominating pair itself.
@@ -115,14 +116,11 @@ def epsilon_lower_bound(
     return _best(scheme, sigma, rounds, adjacency, math.log(goal))
 
 
-def _not_sure(scheme: CappedPoisson) -> bool:
-    return scheme.inclusion_probability < 1.0
-
-
 def _best(scheme: CappedPoisson, sigma: float, rounds: int, adjacency: Adjacency, log_delta: float) -> float:
     """A quick look at the whole family, then a proof for its most promising members."""
     others = scheme.group_size - 1
-    reach = math.sqrt(2.0 * (math.log(rounds) - log_delta + 40.0))  # even all steps together weigh less than e^-40 delta
+    # Beyond this many standard deviations even all steps together weigh less than e^-40 delta.
+    reach = math.sqrt(2.0 * (math.log(rounds) - log_delta + 40.0))
     ranked: list[tuple[float, Attack]] = []
     for count, cosine in sorted({(round(share * others), cosine) for share, cosine in _FAMILY}):
         pair = attack(scheme, sigma, adjacency, count, cosine)
@@ -169,7 +167,7 @@ def _batch_law(scheme: CappedPoisson, count: int, n: int) -> tuple[int, Array, A
     high = min(count, cap, math.ceil(max(min(count * p, cap), share) + 13.0 * spread) + 60)
     if high - low > _MOST_COMPONENTS:
         return None
-    k = np.arange(low, high + 1)
+    k = np.arange(float(low), float(high + 1))
     reject = scheme.overflow is Overflow.REJECT
     log_fit = log_cdf(cap, n, p) if reject else 0.0
     if reject and count < others and log_fit < math.log(_RAREST_FIT):
@@ -209,7 +207,7 @@ def _cdf(k: Array, n: int, p: float) -> Array:
     if n == 0 or p == 1.0:
         return np.where(k >= n, 1.0, 0.0)
     inner = np.clip(k, 0, n - 1)
-    return np.where(k >= n, 1.0, np.where(k < 0, 0.0, betaincc(inner + 1.0, n - inner.astype(float), p)))
+    return np.where(k >= n, 1.0, np.where(k < 0, 0.0, betaincc(inner + 1.0, n - inner, p)))
 
 
 def _hypergeometric(k: Array, total: int, marked: int, drawn: int) -> Array:
@@ -218,13 +216,13 @@ def _hypergeometric(k: Array, total: int, marked: int, drawn: int) -> Array:
     inside = (k >= low) & (k <= high)
     if not inside.any():
         return np.zeros(k.size)
-    j = k[inside][:-1].astype(float)
+    j = k[inside][:-1]
     with np.errstate(divide="ignore"):
         steps = np.log((marked - j) / (j + 1.0)) + np.log((drawn - j) / (total - marked - drawn + j + 1.0))
     logs = np.concatenate([[0.0], np.cumsum(steps)])
     weights = np.zeros(k.size)
     weights[inside] = np.exp(logs - logs.max())
-    return weights / weights.sum()
+    return np.asarray(weights / weights.sum())
 
 
 def merged(pair: Attack, reach: float, coarse: float = 1.0) -> tuple[Discrete, Discrete]:
@@ -286,7 +284,7 @@ def _along(edges: Array, weights: Array, start: float, spacing: float, reach: fl
     near = np.arange(cell.size) - np.repeat(np.cumsum(counts) - counts - first, counts)
     centre = start + spacing * near
     mass = weights[near] * _interval(edges[cell] - centre, edges[cell + 1] - centre)
-    return np.bincount(cell, weights=mass, minlength=counts.size)
+    return np.asarray(np.bincount(cell, weights=mass, minlength=counts.size), dtype=np.float64)
 
 
 def _by_loss(p: Array, q: Array, d: Array, slack: float, weight_error: float) -> Discrete:
@@ -301,7 +299,7 @@ def _by_loss(p: Array, q: Array, d: Array, slack: float, weight_error: float) ->
             share = np.cumsum(weight)
             cuts.append(loss[order][np.searchsorted(share, np.linspace(0.0, share[-1], _OUTCOMES)[1:-1])])
         group = np.searchsorted(np.sort(np.concatenate(cuts)), loss)
-        p, q, d = (np.bincount(group, weights=mass) for mass in (p, q, d))
+        p, q, d = (np.asarray(np.bincount(group, weights=mass), dtype=np.float64) for mass in (p, q, d))
         p, q, d = p[p > 0.0], q[p > 0.0], d[p > 0.0]
     ratio = d / q
     loss = np.where(np.abs(ratio) < 0.5, np.log1p(np.maximum(ratio, -0.75)), np.log(p) - np.log(q))
@@ -313,7 +311,7 @@ def _guess(law: Discrete, rounds: int, log_delta: float) -> float:
     if rounds == 1:
         return _one_step(law, log_delta)
     value = Side([(law, rounds)], 0.0, above=False).guess(log_delta)
-    return value if value == value else 0.0
+    return 0.0 if math.isnan(value) else value
 
 
 def _epsilon(law: Discrete, rounds: int, log_delta: float) -> float:
@@ -322,7 +320,7 @@ def _epsilon(law: Discrete, rounds: int, log_delta: float) -> float:
     if rounds > 1:
         side = Side([(law, rounds)], 0.0, above=False)
         value, _ = solve(side, log_delta, side.guess(log_delta), 1.0)
-        best = max(best, value) if value == value else best
+        best = best if math.isnan(value) else max(best, value)
     return best
 
 

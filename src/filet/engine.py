@@ -56,7 +56,7 @@ class Side:
         )
         if jump > 0 and spread * math.sqrt(-2.0 * log_delta) < jump:
             return jump
-        return self._saddle_point(log_delta)
+        return self.saddle_point(log_delta)
 
     def _single_jump(self, log_delta: float) -> float:
         """The epsilon at which the sum of the steps' own deltas is delta."""
@@ -71,7 +71,7 @@ class Side:
         at = int(np.argmax(delta >= math.exp(log_delta)))
         return float(loss[at]) if delta[at] >= math.exp(log_delta) else -math.inf
 
-    def _saddle_point(self, log_delta: float) -> float:
+    def saddle_point(self, log_delta: float) -> float:
         def approximate(log_c: float) -> tuple[float, float]:
             c = math.exp(log_c)
             value, slope, curvature = self.whole.moments(c)
@@ -118,10 +118,10 @@ class Side:
         if whole.log_amplitude <= tolerable or epsilon <= 0:
             return Sampled(self, [whole.sample()], 0.0)
         best: tuple[float, Line, Composition, float] | None = None
-        for stretch in (1.3, 1.15, 1.07, 1.03):
+        for stretch in (2.0, 1.3, 1.15, 1.07, 1.03):
             cap = epsilon * stretch
             chance = sum(p.steps * float(np.exp(p.law.log_mass[p.law.loss > cap]).sum()) for p in self.phases)
-            if not 0 < chance < 0.5 or 0.5 * chance**2 > 1e-4 * math.exp(log_delta):
+            if not 0 < chance < 0.5 or 0.5 * chance**2 > 1e-3 * math.exp(log_delta):
                 continue
             line = Line(Composition(self.phases, self.gaussian, cap), epsilon, log_delta, shift)
             if best is None or line.log_amplitude < best[0]:
@@ -203,8 +203,9 @@ def _positive(value: float, otherwise: float) -> float:
 def solve(side: Side, log_delta: float, start: float, fineness: float) -> tuple[float, Sampled]:
     """The smallest epsilon that is certified (above), or the largest that is refuted (below); NaN if neither is found.
 
-    Also the last lines that were sampled.
+    Also the last lines that were sampled. The answer is moved outwards by a part in 1e11, far beyond its own rounding.
     """
+    outward = 1 + 1e-11 if side.above else 1 - 1e-11
     epsilon = max(start, 0.0)
     best = math.nan
     for _ in range(8):
@@ -223,10 +224,10 @@ def solve(side: Side, log_delta: float, start: float, fineness: float) -> tuple[
             if slope >= 0.0:
                 break
             step = -math.log(ratio) * ratio / slope
-            step = min(max(step, -2.0 / sampled.c), 2.0 / sampled.c)
+            step = min(max(step, -4.0 / sampled.c), 4.0 / sampled.c)
             if abs(step) <= 1e-7 * max(epsilon, 0.1):
                 if good:
-                    return epsilon, sampled
+                    return epsilon * outward, sampled
                 step += 2e-8 * max(epsilon, 0.1) * (1.0 if side.above else -1.0)
                 settled = True
             epsilon = max(0.0, epsilon + step)
@@ -234,7 +235,7 @@ def solve(side: Side, log_delta: float, start: float, fineness: float) -> tuple[
                 break
         if epsilon == built:
             break
-    return best, sampled
+    return best * outward, sampled
 
 
 class Run:
@@ -319,12 +320,16 @@ class Run:
         log_delta = math.log(delta)
         reach = self._reach(log_delta)
         first = self._first_look(reach)
-        epsilon, sampled = solve(first, log_delta, first.guess(log_delta), 1.0)
+        guess = first.guess(log_delta)
+        epsilon, sampled = solve(first, log_delta, guess, 1.0)
+        if math.isnan(epsilon):
+            guess = first.saddle_point(log_delta)
+            epsilon, sampled = solve(first, log_delta, guess, 1.0)
         if epsilon == 0.0:
             return Interval(0.0, 0.0)
         best = Interval(0.0, epsilon if math.isfinite(epsilon) else first.chernoff(log_delta))
         for level in range(_REFINEMENTS):
-            start = best.upper if math.isfinite(best.upper) else first.guess(log_delta)
+            start = best.upper if math.isfinite(best.upper) else guess
             fineness = 2.0**level
             above = self.above(self._fitted(sampled.focus(start, reach, _CELLS * 2**level)))
             upper, sampled = solve(above, log_delta, start, fineness)

@@ -41,7 +41,8 @@ def log_smoothing(c: Array, s: float, beta: float) -> Array:
 def log_peak(c: Array) -> Array:
     """log of the largest (1 - e^{-y}) e^{-c y} over y > 0: Chernoff's bound with it is a bound on delta."""
     with np.errstate(divide="ignore", invalid="ignore"):
-        return np.where(c > 0, c * np.log(c) - (1.0 + c) * np.log1p(c), 0.0)
+        # c log c - (1 + c) log(1 + c), written without the cancellation that ruins it for large c
+        return np.where(c > 0, -c * np.log1p(1.0 / c) - np.log1p(c), 0.0)
 
 
 def saddle(composition: Composition, epsilon: float) -> float:

@@ -141,11 +141,16 @@ def discretise_below(law: LossLaw, edges: list[Array]) -> Discrete:
     """The dominated discrete loss on the given cells."""
     losses, masses = [], []
     for piece, x in zip(law.pieces, edges, strict=True):
-        _, p, q, d = _ordered_cells(piece, x)
-        keep = (p > 1e-307) & (q > 1e-307)  # dropping outcomes lowers every profile
-        p, q, d = p[keep], q[keep], d[keep]
-        ratio = d / q
-        losses.append(np.where(np.abs(ratio) < 0.5, np.log1p(np.maximum(ratio, -0.75)), np.log(p) - np.log(q)))
+        loss, p, q, d = _ordered_cells(piece, x)
+        # Where Q underflows, the loss at the cell's lower end is a lower bound of the merged one. Dropping the
+        # lightest outcomes, and those of the open first cell, lowers every profile.
+        seen = q > 1e-290
+        keep = (p > 1e-307) & (seen | np.isfinite(loss[:-1]))
+        seen, low, p, q, d = seen[keep], loss[:-1][keep], p[keep], q[keep], d[keep]
+        with np.errstate(divide="ignore", invalid="ignore"):
+            ratio = d / q
+            merged = np.where(np.abs(ratio) < 0.5, np.log1p(np.maximum(ratio, -0.75)), np.log(p) - np.log(q))
+        losses.append(np.where(seen, merged, low))
         masses.append(p)
     for atom in law.atoms:
         if atom.p > 1e-307:

@@ -16,18 +16,18 @@ from .kernel import Array
 
 Complex = NDArray[np.complex128]
 
-_HALF_WIDTH = 16  # grid points on each side of a source
-_OVERSAMPLING = 2.0
+_HALF_WIDTH = 13  # grid points on each side of a source
+_OVERSAMPLING = 3.0
 
-# |computed - exact| <= TRANSFORM_ERROR * sum(weights). Dropping the Gaussian beyond 16 points and the aliases of the
-# oversampled grid cost at most 1.1e-15 and 2.9e-15; rounding in the FFT, amplified by at most 67 in the division,
-# measured below 2e-14. The constant leaves a factor of 4 over their sum.
+# |computed - exact| <= TRANSFORM_ERROR * sum(weights), besides the rounding of the positions themselves. Dropping the
+# Gaussian beyond 13 points and the aliases of the oversampled grid cost at most 2e-14 together (exponents -34 and -32.7,
+# times the division by the Gaussian's own transform, at most 4); the FFT's rounding, times 4, measured below 2e-14.
 TRANSFORM_ERROR = 1e-13
 
 
 def characteristic(positions: Array, weights: Array, spacing: float, count: int) -> Complex:
     """sum_i weights_i e^{i j spacing positions_i} for j = 0 .. count - 1."""
-    modes = 2 * max(count, 8 * _HALF_WIDTH)
+    modes = 2 * max(count, 4 * _HALF_WIDTH)
     grid = int(next_fast_len(math.ceil(_OVERSAMPLING * modes), True))
     ratio = grid / modes
     tau = math.pi * _HALF_WIDTH / (modes * modes * ratio * (ratio - 0.5))

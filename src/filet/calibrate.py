@@ -1,0 +1,408 @@
+"""One root finder, three unknowns: the noise, the steps or the sampling probability that a privacy target allows.
+
+All three look for the largest `x` whose cost is at or below zero, where the cost never falls as `x` grows: `x` is minus
+the logarithm of the noise, or the logarithm of the steps or of the probability. A few coarse looks, a millisecond or
+so each, bring `x` within about a part in a thousand; certified epsilons do the rest, and only a point whose certified
+epsilon is at or below the target is ever returned.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
+
+from . import _validate
+from .accountant import Phase, account
+from .composite import gaussian_log_delta
+from .errors import InvalidArgumentError, NotCertifiedError
+from .profiles import Analysis
+from .scheme import Adjacency, CappedPoisson, Overflow
+
+LEAST_NOISE, MOST_NOISE = 0.05, 1e9  # where noise is looked for
+_MOST_STEPS = 10**12
+_LEAST_PROBABILITY = 1e-15
+_TOLERANCE = 2e-5  # relative, of noise and probability; the bounds' own slack comes on top
+_LOOK_TOLERANCE = 3e-4
+_SLOPE = 1.3  # of log epsilon, roughly, before two points are known
+
+
+class Bracket(NamedTuple):
+    """The largest `x` known to meet the target, and the smallest known not to; None where there is none."""
+
+    good: float | None
+    bad: float | None
+
+
+def climb(cost: Callable[[float], float], start: float, stride: float, low: float, high: float,
+          tolerance: float, slope: float = 0.0) -> Bracket:  # fmt: skip
+    """Bracket the largest `x` in [low, high] with cost(x) <= 0, for a cost that does not fall; infinite costs are fine.
+
+    Ends when the good end is within `tolerance` of the bad one, or of the root between two close ends. `slope` is a
+    first guess of the cost's slope, 0 for none.
+    """
+    good: tuple[float, float] | None = None
+    bad: tuple[float, float] | None = None
+    last: tuple[float, float] | None = None
+    x, streak = min(max(start, low), high), 0
+    while True:
+        f = cost(x)
+        if last is not None and x != last[0] and math.isfinite(f - last[1]):
+            slope = max((f - last[1]) / (x - last[0]), 0.0)
+        last = (x, f)
+        if f <= 0.0:
+            good, streak = last, max(streak, 0) + 1
+        else:
+            bad, streak = last, min(streak, 0) - 1
+        if good is not None and bad is not None:
+            width = bad[0] - good[0]
+            share = -good[1] / (bad[1] - good[1]) if math.isfinite(bad[1] - good[1]) else 0.5
+            linear = width < 0.02 and math.isfinite(bad[1] - good[1])
+            if width <= tolerance or (linear and share * width <= tolerance):
+                return Bracket(good[0], bad[0])
+            # Three answers on one side: the cost bends too much for the chord, so halve.
+            to_root = width * (0.5 if abs(streak) >= 3 else share) - 0.4 * tolerance
+            x = good[0] + min(max(to_root, 0.25 * tolerance, 0.01 * width), width - 0.25 * tolerance, 0.99 * width)
+            continue
+        if (good is None and x <= low) or (bad is None and x >= high):
+            return Bracket(good and good[0], bad and bad[0])
+        # Not enclosed yet: the chord's step and a little more, else ever longer strides.
+        move = 1.15 * abs(f) / slope + tolerance if slope > 0.0 and math.isfinite(f) else stride
+        move = min(move, stride)
+        stride *= 2.0 if abs(streak) < 4 else 4.0
+        x = min(x + move, high) if good is not None else max(x - move, low)
+
+
+@dataclass(frozen=True)
+class Target:
+    """A privacy budget, and the words under which it is spent."""
+
+    epsilon: float
+    delta: float
+    adjacency: Adjacency
+    analysis: Analysis = Analysis.REFINED
+
+    @classmethod
+    def checked(cls, epsilon: Any, delta: Any, adjacency: Any, analysis: Any) -> Target:
+        remedy = "pass one finite number above 0"
+        budget = _validate.real("epsilon", epsilon, rule="in (0, inf)", remedy=remedy)
+        if not 0.0 < budget < math.inf:
+            raise _validate.fail(f"epsilon={_validate.show(budget)} is not in (0, inf); {remedy}")
+        deltas = _validate.delta_array(delta)
+        if deltas.ndim:
+            raise _validate.fail(f"delta of shape {deltas.shape} is not one number; calibrate for one at a time")
+        return cls(budget, float(deltas), _validate.choice("adjacency", adjacency, Adjacency),
+                   _validate.choice("analysis", analysis, Analysis))  # fmt: skip
+
+    def spent(self, scheme: CappedPoisson, noise: float, steps: int) -> float:
+        """Certified epsilon of the run; infinite where none can be certified."""
+        curve = account(scheme, noise_multiplier=noise, steps=steps, adjacency=self.adjacency, analysis=self.analysis)
+        try:
+            return float(curve.epsilon(self.delta))
+        except NotCertifiedError:
+            return math.inf
+
+    def cost(self, scheme: CappedPoisson, noise: float, steps: int) -> float:
+        """log of the certified epsilon over the target: at most 0 exactly if the run meets the target."""
+        spent = self.spent(scheme, noise, steps)
+        return -math.inf if spent == 0.0 else _capped_sign(spent, self.epsilon)
+
+    def look(self, scheme: CappedPoisson, noise: float, steps: int) -> float:
+        """A quick cost, on another scale and slightly too high: above 0 where the target is missed.
+
+        sqrt(-log delta) is close to linear in the noise, so that chords find the root fast.
+        """
+        curve = account(scheme, noise_multiplier=noise, steps=steps, adjacency=self.adjacency, analysis=self.analysis)
+        run = curve._run
+        if run.exposed:
+            return math.inf
+        delta = max((direction.quick_delta(self.epsilon) for direction in run.directions), default=0.0)
+        if run.overflow:
+            delta += run.overflow * (1.0 + math.exp(min(self.epsilon, 700.0)))
+        if delta >= 1.0:
+            return math.inf
+        return math.sqrt(-math.log(self.delta)) - math.sqrt(-math.log(max(delta, 1e-290)))
+
+    def gaussian_shift(self) -> float:
+        """The shift mu of the Gaussian mechanism that spends exactly this target."""
+        low, high = math.log(1e-12), math.log(1e12)
+        for _ in range(40):
+            middle = 0.5 * (low + high)
+            if gaussian_log_delta(math.exp(middle), self.epsilon) > math.log(self.delta):
+                high = middle
+            else:
+                low = middle
+        return math.exp(low)
+
+    def describe(self) -> str:
+        return f"epsilon={self.epsilon:.6g} at delta={self.delta:.3g}"
+
+
+def _capped_sign(spent: float, target: float) -> float:
+    """log(spent / target), whose sign must not be lost to rounding."""
+    if spent == math.inf:
+        return math.inf
+    value = math.log(spent / target)
+    return max(value, 1e-16) if spent > target else min(value, 0.0)
+
+
+def _spread(noise: float, adjacency: Adjacency) -> float:
+    """Variance of one step's loss over p**2, for small p."""
+    x = min(noise**-2.0, 600.0)
+    return 4.0 * math.sinh(x) if adjacency is Adjacency.REPLACE_ONE else math.expm1(x)
+
+
+def _guess_noise(target: Target, scheme: CappedPoisson, rounds: int) -> float:
+    """The noise that the central limit theorem would take for plain Poisson sampling."""
+    goal = target.gaussian_shift() ** 2 / rounds / scheme.sampling_probability**2
+    x = math.asinh(goal / 4.0) if target.adjacency is Adjacency.REPLACE_ONE else math.log1p(goal)
+    return x**-0.5 if x > 0.0 else MOST_NOISE
+
+
+def solve(look: Callable[[float], float], cost: Callable[[float], float], guess: float, low: float, high: float,
+          tolerance: Callable[[float], float] = lambda x: _TOLERANCE, slope: float = _SLOPE) -> Bracket:  # fmt: skip
+    """Coarse looks first, then certified costs around what they found."""
+    rough = climb(look, guess, 0.25, low, high, _LOOK_TOLERANCE)
+    start = rough.good if rough.good is not None else low
+    return climb(cost, start, 0.01, low, high, tolerance(start), slope)
+
+
+def rough_noise(target: Target, scheme: CappedPoisson, steps: int, guess: float | None = None) -> float:
+    """The noise the target takes, by coarse looks: about 0.1 % too much; infinite if no noise is enough."""
+    stride = 0.25 if guess is None else 0.02
+    if guess is None:
+        guess = _guess_noise(target, scheme, Phase(scheme, 1.0, steps).rounds)
+    found = climb(lambda x: target.look(scheme, math.exp(-x), steps), -math.log(guess), stride,
+                  -math.log(MOST_NOISE), -math.log(LEAST_NOISE), _LOOK_TOLERANCE)  # fmt: skip
+    return math.inf if found.good is None else math.exp(-found.good)
+
+
+def noise_for(target: Target, scheme: CappedPoisson, steps: int, guess: float | None = None) -> float | None:
+    """The smallest noise in the searched range that meets the target; None if none does."""
+    if guess is None or not math.isfinite(guess):
+        guess = _guess_noise(target, scheme, Phase(scheme, 1.0, steps).rounds)
+    best = math.inf
+
+    def cost(x: float) -> float:
+        nonlocal best
+        noise = math.exp(-x)
+        value = target.cost(scheme, noise, steps)
+        if value <= 0.0:
+            best = min(best, noise)
+        return value
+
+    solve(lambda x: target.look(scheme, math.exp(-x), steps), cost, -math.log(guess),
+          -math.log(MOST_NOISE), -math.log(LEAST_NOISE))  # fmt: skip
+    return best if best < math.inf else None
+
+
+def _checked_scheme(scheme: Any) -> CappedPoisson:
+    if not isinstance(scheme, CappedPoisson):
+        raise _validate.fail(f"scheme={_validate.show(scheme)} is not a CappedPoisson; pass filet.CappedPoisson(...)")
+    return scheme
+
+
+def _checked_steps(steps: Any) -> int:
+    return _validate.integer("steps", steps, low=1, remedy="pass the whole number of training steps, at least 1")
+
+
+def calibrate_noise_multiplier(
+    scheme: CappedPoisson,
+    *,
+    steps: int,
+    epsilon: float,
+    delta: float,
+    adjacency: Adjacency | str,
+    analysis: Analysis | str = Analysis.REFINED,
+) -> float:
+    """The smallest noise multiplier with which `steps` steps of the scheme stay within (epsilon, delta).
+
+    >>> scheme = CappedPoisson(60_000, 256 / 60_000, 300)
+    >>> noise = calibrate_noise_multiplier(scheme, steps=14_000, epsilon=3.0, delta=1e-5, adjacency="zero-out")
+    >>> round(noise, 3)
+    0.976
+    >>> account(scheme, noise_multiplier=noise, steps=14_000, adjacency="zero-out").epsilon(1e-5) <= 3.0
+    True
+
+    Guarantees: `account` of the result gives an epsilon at or below the target. The result is at most a part in 10,000
+    above the exact answer of the analysis. A target that no noise meets raises `InvalidArgumentError` and says why.
+
+    Arguments:
+        scheme: how batches are drawn.
+        steps: number of training steps.
+        epsilon, delta: the privacy budget.
+        adjacency, analysis: as for `account`.
+    """
+    scheme, steps = _checked_scheme(scheme), _checked_steps(steps)
+    target = Target.checked(epsilon, delta, adjacency, analysis)
+    phase = Phase(scheme, 1.0, steps, target.analysis)
+    overflow = -math.expm1(-phase.overflow_exponent)
+    if 2.0 * overflow >= target.delta:
+        raise InvalidArgumentError(
+            f"delta={target.delta:.3g} cannot be met by any noise: analysis='union' adds at least twice the chance"
+            f" {overflow:.3g} that one of {steps} batches overflows; lower sampling_probability, raise max_batch_size,"
+            " or pass analysis='refined'"
+        )
+    noise = noise_for(target, scheme, steps)
+    if noise is None:
+        spent = target.spent(scheme, MOST_NOISE, steps)
+        raise InvalidArgumentError(
+            f"{target.describe()} cannot be met by any noise: even noise_multiplier={MOST_NOISE:.0e} costs epsilon"
+            f" {spent:.4g}, because batches that are drawn again reveal dataset_size; lower sampling_probability, raise"
+            " max_batch_size, or pass overflow='truncate'"
+            if scheme.overflow is Overflow.REJECT and target.adjacency is Adjacency.ADD_REMOVE
+            else f"{target.describe()} cannot be met: even noise_multiplier={MOST_NOISE:.0e} costs epsilon {spent:.4g};"
+            " raise epsilon or delta"
+        )
+    if noise <= LEAST_NOISE:
+        raise InvalidArgumentError(
+            f"{target.describe()} is met even by noise_multiplier={LEAST_NOISE}, which hides nothing of a batch: an"
+            f" example is used at all with chance {_chance_of_use(phase):.3g}; lower epsilon or delta"
+        )
+    return noise
+
+
+def _chance_of_use(phase: Phase) -> float:
+    inclusion = phase.scheme.inclusion_probability
+    return 1.0 if inclusion >= 1.0 else -math.expm1(phase.rounds * math.log1p(-inclusion))
+
+
+def calibrate_steps(
+    scheme: CappedPoisson,
+    *,
+    noise_multiplier: float,
+    epsilon: float,
+    delta: float,
+    adjacency: Adjacency | str,
+    analysis: Analysis | str = Analysis.REFINED,
+) -> int:
+    """The largest number of steps of the scheme that stays within (epsilon, delta).
+
+    >>> scheme = CappedPoisson(60_000, 256 / 60_000, 300)
+    >>> calibrate_steps(scheme, noise_multiplier=1.0, epsilon=1.0, delta=1e-5, adjacency="zero-out")
+    1786
+
+    Guarantees: `account` of the result gives an epsilon at or below the target, and of one step more (one cycle more
+    if `cycle_length > 1`) an epsilon above it. If even one step is too expensive, `InvalidArgumentError` says by how much.
+
+    Arguments:
+        scheme: how batches are drawn.
+        noise_multiplier: standard deviation of the Gaussian noise on the sum, divided by the clipping norm.
+        epsilon, delta: the privacy budget.
+        adjacency, analysis: as for `account`.
+    """
+    scheme, noise = _checked_scheme(scheme), _validate.noise_multiplier(noise_multiplier)
+    target = Target.checked(epsilon, delta, adjacency, analysis)
+    if noise == math.inf:
+        raise InvalidArgumentError("noise_multiplier=inf allows any number of steps; pass a finite number")
+    # An example takes part once in a cycle, so that only whole cycles cost; the union strategy counts every batch.
+    unit = 1 if target.analysis is Analysis.UNION else scheme.cycle_length
+    known: dict[int, float] = {}
+
+    def cost(rounds: int) -> float:
+        if rounds not in known:
+            known[rounds] = target.cost(scheme, noise, rounds * unit)
+        return known[rounds]
+
+    if noise == 0.0:
+        raise InvalidArgumentError(
+            f"{target.describe()} cannot be met: noise_multiplier=0 costs epsilon inf in one step; raise it"
+        )
+    variance = _spread(noise, target.adjacency) * scheme.sampling_probability**2
+    guess = target.gaussian_shift() ** 2 / max(variance, 1e-300)
+    highest = math.log(_MOST_STEPS)
+    found = solve(
+        lambda x: target.look(scheme, noise, round(math.exp(x)) * unit),
+        lambda x: cost(round(math.exp(x))),
+        math.log(min(max(guess, 1.0), _MOST_STEPS)), 0.0, highest,
+        tolerance=lambda x: max(1e-6, 0.3 * math.exp(-x)), slope=0.6,
+    )  # fmt: skip
+    if found.good is None:
+        spent = target.spent(scheme, noise, unit)
+        raise InvalidArgumentError(
+            f"{target.describe()} cannot be met: even one step at noise_multiplier={noise:.6g} costs epsilon {spent:.4g} >"
+            f" {target.epsilon:.6g}; raise noise_multiplier, or lower sampling_probability"
+        )
+    if found.bad is None:
+        raise InvalidArgumentError(
+            f"{target.describe()} is met even by {_MOST_STEPS} steps at noise_multiplier={noise:.6g}; any run you can"
+            " finish is within it"
+        )
+    return _last_good(cost, known) * unit
+
+
+def _last_good(cost: Callable[[int], float], known: dict[int, float]) -> int:
+    """The integer that is good while the next one is not, from the closest ones known."""
+    good = max(rounds for rounds, value in known.items() if value <= 0.0)
+    bad = min(rounds for rounds, value in known.items() if value > 0.0 and rounds > good)
+    while bad - good > 1:
+        middle = (good + bad) // 2
+        if cost(middle) <= 0.0:
+            good = middle
+        else:
+            bad = middle
+    return good
+
+
+def calibrate_sampling_probability(
+    scheme: CappedPoisson,
+    *,
+    noise_multiplier: float,
+    steps: int,
+    epsilon: float,
+    delta: float,
+    adjacency: Adjacency | str,
+    analysis: Analysis | str = Analysis.REFINED,
+) -> float:
+    """The largest sampling probability with which the run stays within (epsilon, delta).
+
+    >>> scheme = CappedPoisson(60_000, 256 / 60_000, 256, overflow="reject")
+    >>> p = calibrate_sampling_probability(
+    ...     scheme, noise_multiplier=1.0, steps=14_000, epsilon=3.0, delta=1e-5, adjacency="add-remove")
+    >>> round(p * 60_000, 1)
+    267.1
+
+    Guarantees: `account` with the result gives an epsilon at or below the target; it is at most a part in 10,000 below
+    the exact answer of the analysis.
+
+    Arguments:
+        scheme: how batches are drawn; its own `sampling_probability` does not matter.
+        noise_multiplier: standard deviation of the Gaussian noise on the sum, divided by the clipping norm.
+        steps: number of training steps.
+        epsilon, delta: the privacy budget.
+        adjacency, analysis: as for `account`.
+    """
+    scheme, steps = _checked_scheme(scheme), _checked_steps(steps)
+    noise = _validate.noise_multiplier(noise_multiplier)
+    target = Target.checked(epsilon, delta, adjacency, analysis)
+    if noise == 0.0:
+        raise InvalidArgumentError(
+            f"{target.describe()} cannot be met: noise_multiplier=0 costs epsilon inf at any probability; raise it"
+        )
+    highest = 0.0
+    if scheme.overflow is Overflow.REJECT and scheme.max_batch_size < scheme.group_size:
+        highest = math.log1p(-1e-6)  # at 1 no batch is ever accepted
+    best = 0.0
+
+    def at(x: float) -> CappedPoisson:
+        return replace(scheme, sampling_probability=min(math.exp(x), 1.0))
+
+    def cost(x: float) -> float:
+        nonlocal best
+        value = target.cost(at(x), noise, steps)
+        if value <= 0.0:
+            best = max(best, at(x).sampling_probability)
+        return value
+
+    rounds = Phase(scheme, noise, steps).rounds
+    guess = target.gaussian_shift() / math.sqrt(rounds * max(_spread(noise, target.adjacency), 1e-300))
+    guess = min(max(guess, _LEAST_PROBABILITY), scheme.max_batch_size / scheme.group_size, 1.0)
+    solve(lambda x: target.look(at(x), noise, steps), cost, math.log(guess), math.log(_LEAST_PROBABILITY),
+          highest)  # fmt: skip
+    if best == 0.0:
+        raise InvalidArgumentError(
+            f"{target.describe()} cannot be met by any sampling_probability above {_LEAST_PROBABILITY:.0e} at"
+            f" noise_multiplier={noise:.6g} and {steps} steps; raise noise_multiplier, or lower steps"
+        )
+    return best
