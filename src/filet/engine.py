@@ -21,6 +21,7 @@ from .pld import Discrete, Focus, discretise_above, discretise_below, equal_cell
 
 _REFINEMENTS = 4
 _CELLS = 800
+_TABLE = 16  # points at which the weight of a loss is tabulated
 _LOWEST_LOG_DELTA = -640.0
 _SMOOTHING = 1e-5  # share of epsilon that smoothing may cost
 _RELATIVE, _ABSOLUTE = 1e-3, 1e-4  # the promised width of an epsilon bracket
@@ -134,6 +135,22 @@ class Side:
         jump_line = Line(jumping, epsilon, log_delta, shift)
         return Sampled(self, [line.sample(), jump_line.sample()], 0.5 * chance**2 * (1 + 1e-9))
 
+    def separate(self, epsilon: Array) -> Array:
+        """The sum of the steps' own deltas at epsilon, an upper bound of the composed delta(steps * epsilon)."""
+        total = np.full(epsilon.shape, self.infinite + math.erf(math.sqrt(self.gaussian / 8.0)))
+        for phase in self.phases:
+            gain = -np.expm1(np.minimum(epsilon[:, None] - phase.law.loss[None, :], 0.0))
+            total += phase.steps * (gain @ np.exp(phase.law.log_mass))
+        return np.asarray(total * (1 + 1e-9))
+
+    def basic(self, delta: float) -> float:
+        """Upper bound of epsilon(delta) by basic composition, looked for below 1e-4 only: epsilons and deltas add up."""
+        if self.gaussian:
+            return math.inf
+        goals = _ABSOLUTE * 2.0 ** -np.arange(1.0, 14.0)
+        proven = self.separate(goals / self.whole.total_steps) <= delta
+        return float(goals[proven].min()) if proven.any() else math.inf
+
     def chernoff_delta(self, epsilon: float) -> float:
         """A crude but certain upper bound of delta(epsilon)."""
         c = 2.0 ** np.arange(-45.0, 45.0, 0.5)
@@ -159,18 +176,14 @@ class Sampled:
 
     def focus(self, epsilon: float, reach: float, cells: int) -> Focus:
         """A step of loss l leaves about delta(epsilon - l) to the other steps: that is its weight."""
-        loss = np.concatenate([np.linspace(-0.25, 1.0, 26) * epsilon, epsilon + np.array([0.1, 1.0, 30.0])])
-        values = []
-        for one in loss[:26]:
-            e = epsilon - float(one)
-            readings = [(line.read(e).value, line.log_unit(e)) for line in self._lines]
-            values.append(max((math.log(v) + unit for v, unit in readings if v > 0), default=-math.inf))
-        log_weight = np.minimum(np.array(values), 0.0)
+        loss = np.concatenate([np.linspace(-0.25, 1.0, _TABLE) * epsilon, epsilon + np.array([0.1, 1.0, 30.0])])
+        parts = [line.log_values(epsilon - loss[:_TABLE]) for line in self._lines]
+        log_weight = np.minimum(np.max(parts, axis=0), 0.0)
         known = np.isfinite(log_weight)
         if not known.any():
             return Focus(reach, cells, np.array([0.0, 1.0]), np.zeros(2))
         tail = float(log_weight[known][-1]) - np.array([0.1, 1.0, 30.0])
-        return Focus(reach, cells, np.concatenate([loss[:26][known], loss[26:]]), np.concatenate([log_weight[known], tail]))
+        return Focus(reach, cells, np.concatenate([loss[:_TABLE][known], loss[_TABLE:]]), np.concatenate([log_weight[known], tail]))
 
     def ratio(self, epsilon: float, log_delta: float) -> tuple[float, float, float]:
         """Certified bound of delta(epsilon) over the given delta; its slope; the share of it that is error."""
@@ -312,14 +325,14 @@ class Run:
 
     def epsilon(self, delta: float) -> Interval:
         """Bracket of epsilon(delta)."""
-        if self.steps_delta_at_zero() <= delta:
-            return Interval(0.0, 0.0)
-        tiny = self.basic(delta)
-        if tiny <= 0.5 * _ABSOLUTE:
-            return Interval(0.0, tiny)
         log_delta = math.log(delta)
         reach = self._reach(log_delta)
         first = self._first_look(reach)
+        if first.separate(np.zeros(1))[0] <= delta:
+            return Interval(0.0, 0.0)
+        tiny = first.basic(delta)
+        if tiny <= 0.5 * _ABSOLUTE:
+            return Interval(0.0, tiny)
         guess = first.guess(log_delta)
         epsilon, sampled = solve(first, log_delta, guess, 1.0)
         if math.isnan(epsilon):
@@ -346,18 +359,3 @@ class Run:
             if not wide(best, 0.9):
                 return best
         return best
-
-    def basic(self, delta: float) -> float:
-        """Upper bound of epsilon(delta) by basic composition, looked for below 1e-4 only: epsilons and deltas add up."""
-        if self.gaussian:
-            return math.inf
-        goals = _ABSOLUTE * 2.0 ** -np.arange(1.0, 14.0)
-        totals = sum(steps * (law.profile(goals / self.steps) * (1 + 1e-9) + law.lost) for law, steps in self.laws)
-        proven = np.asarray(totals) <= delta
-        return float(goals[proven].min()) if proven.any() else math.inf
-
-    def steps_delta_at_zero(self) -> float:
-        """An upper bound of delta(0): total variation distances of the steps add up."""
-        zero = np.zeros(1)
-        total = sum(steps * (float(law.profile(zero)[0]) * (1 + 1e-9) + law.lost) for law, steps in self.laws)
-        return total + math.erf(math.sqrt(self.gaussian / 8.0)) * (1 + 1e-9)

@@ -225,5 +225,13 @@ class Line:
             return Reading(math.nan, 0.0, math.inf, math.inf, math.inf)
         return Reading(value, slope, error, left + right, max(excess, 0.0))
 
+    def log_values(self, e: Array) -> Array:
+        """log of the smoothed delta at several e, without error bounds; -inf where the estimate is not positive."""
+        size = np.abs(self.f)
+        heavy = size > 1e-7 * size.max()
+        values = (np.exp((-1j) * np.outer(e - self.centre, self.u[heavy])) @ self.f[heavy]).real
+        with np.errstate(divide="ignore"):
+            return np.asarray(np.log(np.maximum(values, 0.0)) + self.log_scale - self.c * e)
+
     def log_unit(self, e: float) -> float:
         return self.log_scale - self.c * e
