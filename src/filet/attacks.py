@@ -138,8 +138,9 @@ def attack(scheme: CappedPoisson, sigma: float, adjacency: Adjacency, count: int
     first, inside, outside = drawn
     sine = math.sqrt(1.0 - cosine * cosine)
     stay, hit = Cloud(outside, 0.0, 0.0), Cloud(inside, -cosine, sine)
-    error = 1e-12 + 1e-15 * math.sqrt(scheme.group_size)
-    missing = _OUTSIDE if count else 0.0
+    error = weight_error(scheme)
+    complete = first == 0 and inside.size == 1 + min(count, scheme.max_batch_size)
+    missing = 0.0 if complete or (scheme.sampling_probability == 1.0 and count == scheme.group_size - 1) else _OUTSIDE
     if adjacency is Adjacency.REPLACE_ONE:
         opposite = Cloud(inside, cosine, -sine)
         return Attack(1.0 / sigma, first, (stay,), (hit,), (opposite,), missing, error)
@@ -149,6 +150,11 @@ def attack(scheme: CappedPoisson, sigma: float, adjacency: Adjacency, count: int
     if smaller is None:
         return None
     return Attack(1.0 / sigma, first, (), (stay, hit), (Cloud(smaller[2], 0.0, 0.0),), missing, error)
+
+
+def weight_error(scheme: CappedPoisson) -> float:
+    """Bound on the relative error of binomial weights."""
+    return 1e-12 + 1e-15 * math.sqrt(scheme.group_size)
 
 
 def _batch_law(scheme: CappedPoisson, count: int, n: int) -> tuple[int, Array, Array] | None:
@@ -164,6 +170,8 @@ def _batch_law(scheme: CappedPoisson, count: int, n: int) -> tuple[int, Array, A
     share = cap * (count / others)
     spread = max(math.sqrt(count * p * (1.0 - p)), math.sqrt(share * (1.0 - count / others)))
     low = max(0, math.floor(min(count * p, share) - 13.0 * spread) - 60)
+    if p == 1.0 and count == others:
+        low = cap - 1  # every batch is full
     high = min(count, cap, math.ceil(max(min(count * p, cap), share) + 13.0 * spread) + 60)
     if high - low > _MOST_COMPONENTS:
         return None
@@ -187,7 +195,7 @@ def _batch_law(scheme: CappedPoisson, count: int, n: int) -> tuple[int, Array, A
         inside = p * free_with + full * (cap / n) * _hypergeometric(k, others, count, cap - 1)
         outside = (1.0 - p) * free + full * (1.0 - cap / n) * _hypergeometric(k, others, count, cap)
     total = float(inside.sum() + outside.sum())
-    if not abs(total - 1.0) < 1e-9:  # something underflowed: this attack is not worth a special case
+    if not abs(total - 1.0) < 10.0 * weight_error(scheme):  # underflow: this attack is not worth a special case
         return None
     return low, inside / total, outside / total
 
@@ -239,16 +247,19 @@ def merged(pair: Attack, reach: float, coarse: float = 1.0) -> tuple[Discrete, D
         first = min(pair.first + cloud.along for cloud in clouds)
         last = max(pair.first + cloud.along + cloud.weights.size - 1 for cloud in clouds)
         along = _cuts(pair.scale * first - reach, pair.scale * last + reach, width, 2.0 * reach + 6.0)
+    # Components farther than this from a cell are left out; beyond 38 their mass is no float. Wide noise has small
+    # losses, for which fewer will do.
+    far = 38.0 if pair.scale > 0.2 else max(reach, 15.0)
     masses = []
     for part in (pair.common, pair.only_p, pair.only_q):
         total = np.zeros((along.size - 1, across.size - 1))
         for cloud in part:
             start, spot = pair.scale * (pair.first + cloud.along), pair.scale * cloud.across
-            one = _along(along, cloud.weights, start, pair.scale, reach)
+            one = _along(along, cloud.weights, start, pair.scale, far)
             total += np.outer(one, _interval(across[:-1] - spot, across[1:] - spot))
         masses.append(total.ravel())
     shared, p, q = masses
-    beyond = pair.missing + 3.0 * float(ndtr(-reach))
+    beyond = pair.missing + (3.0 * float(ndtr(-far)) if not single else 0.0)
     # Without a common part, the weights of P and of Q may be off in opposite directions.
     slack = 0.0 if pair.common else 2.0 * pair.weight_error
     return (
