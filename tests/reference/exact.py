@@ -218,9 +218,9 @@ def capped_group(a: mpf, W: Weights, s: mpf, adjacency: str) -> mpf:
 
 def note_overflow_group(a: mpf, q: mpf, s: mpf, adjacency: str) -> mpf:
     """The note's pair for r = 2."""
-    shifts = {"add-remove": (2, 0), "zero-out": (2, -1), "replace-one": (2, -2)}[adjacency]
-    P, Q = ({0: 1 - q, shift: q} if shift else {0: mpf(1)} for shift in shifts)
-    return hockey_stick_1d(P, Q, a, s)
+    if adjacency == "zero-out":  # three distinct shifts
+        return hockey_stick_1d({0: 1 - q, 2: q}, {0: 1 - q, -1: q}, a, s)
+    return poisson_profile(a, q, s / 2, adjacency)  # shift 2 at noise s is shift 1 at noise s/2
 
 
 def _forward(a: mpf, *, n: int, p: float, B: int, s: mpf, overflow: str, adjacency: str, analysis: str) -> mpf:
@@ -362,6 +362,7 @@ def law(
                     more, atoms = _capped_pieces(W, s, adjacency)
                     pieces += more
         atoms = [(x, y) for x, y in atoms if x > 0 or y > 0]
+        pieces = [t for t in pieces if sum(t.P.values()) + sum(t.Q.values()) > 0]
         found = Law(s, tuple(pieces), tuple(atoms))
         return found if direction == "forward" else found.reversed()
 
