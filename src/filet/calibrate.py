@@ -11,10 +11,11 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 from . import _validate
-from .accountant import Phase, account
+from .accountant import Phase, PrivacyCurve, account
 from .composite import gaussian_log_delta
 from .errors import InvalidArgumentError, NotCertifiedError
 from .profiles import Analysis
@@ -25,7 +26,11 @@ _MOST_STEPS = 10**12
 _LEAST_PROBABILITY = 1e-15
 _TOLERANCE = 2e-5  # relative, of noise and probability; the bounds' own slack comes on top
 _LOOK_TOLERANCE = 3e-4
+_LEAST_LOOK = 1e-17  # coarse looks do not resolve smaller deltas, they only compare
 _SLOPE = 1.3  # of log epsilon, roughly, before two points are known
+_NOISE_LIMITS = (-math.log(MOST_NOISE), -math.log(LEAST_NOISE))
+
+Cost = Callable[[float], float]
 
 
 class Bracket(NamedTuple):
@@ -33,11 +38,12 @@ class Bracket(NamedTuple):
 
     good: float | None
     bad: float | None
+    root: float | None = None  # of the chord between them
 
 
-def climb(cost: Callable[[float], float], start: float, stride: float, low: float, high: float,
-          tolerance: float, slope: float = 0.0) -> Bracket:  # fmt: skip
-    """Bracket the largest `x` in [low, high] with cost(x) <= 0, for a cost that does not fall; infinite costs are fine.
+def climb(cost: Cost, start: float, stride: float, limits: tuple[float, float], *, tolerance: float,
+          slope: float = 0.0) -> Bracket:  # fmt: skip
+    """Bracket the largest `x` within the limits with cost(x) <= 0, for a cost that does not fall and may be infinite.
 
     Ends when the good end is within `tolerance` of the bad one, or of the root between two close ends. `slope` is a
     first guess of the cost's slope, 0 for none.
@@ -45,6 +51,7 @@ def climb(cost: Callable[[float], float], start: float, stride: float, low: floa
     good: tuple[float, float] | None = None
     bad: tuple[float, float] | None = None
     last: tuple[float, float] | None = None
+    low, high = limits
     x, streak = min(max(start, low), high), 0
     while True:
         f = cost(x)
@@ -60,7 +67,7 @@ def climb(cost: Callable[[float], float], start: float, stride: float, low: floa
             share = -good[1] / (bad[1] - good[1]) if math.isfinite(bad[1] - good[1]) else 0.5
             linear = width < 0.02 and math.isfinite(bad[1] - good[1])
             if width <= tolerance or (linear and share * width <= tolerance):
-                return Bracket(good[0], bad[0])
+                return Bracket(good[0], bad[0], good[0] + share * width)
             # Three answers on one side: the cost bends too much for the chord, so halve.
             to_root = width * (0.5 if abs(streak) >= 3 else share) - 0.4 * tolerance
             x = good[0] + min(max(to_root, 0.25 * tolerance, 0.01 * width), width - 0.25 * tolerance, 0.99 * width)
@@ -72,6 +79,23 @@ def climb(cost: Callable[[float], float], start: float, stride: float, low: floa
         move = min(move, stride)
         stride *= 2.0 if abs(streak) < 4 else 4.0
         x = min(x + move, high) if good is not None else max(x - move, low)
+
+
+def lowest(function: Callable[[float], float], low: float, high: float, turns: int = 14) -> tuple[float, float]:
+    """The point and value of the minimum of a unimodal function, by golden sections."""
+    ratio = 0.5 * (math.sqrt(5.0) - 1.0)
+    left, right = high - ratio * (high - low), low + ratio * (high - low)
+    at_left, at_right = function(left), function(right)
+    for _ in range(turns - 2):
+        if at_left <= at_right:
+            high, right, at_right = right, left, at_left
+            left = high - ratio * (high - low)
+            at_left = function(left)
+        else:
+            low, left, at_left = left, right, at_right
+            right = low + ratio * (high - low)
+            at_right = function(right)
+    return (left, at_left) if at_left <= at_right else (right, at_right)
 
 
 @dataclass(frozen=True)
@@ -95,31 +119,51 @@ class Target:
         return cls(budget, float(deltas), _validate.choice("adjacency", adjacency, Adjacency),
                    _validate.choice("analysis", analysis, Analysis))  # fmt: skip
 
+    def curve(self, scheme: CappedPoisson, noise: float, steps: int) -> PrivacyCurve:
+        return account(scheme, noise_multiplier=noise, steps=steps, adjacency=self.adjacency, analysis=self.analysis)
+
     def spent(self, scheme: CappedPoisson, noise: float, steps: int) -> float:
         """Certified epsilon of the run; infinite where none can be certified."""
-        curve = account(scheme, noise_multiplier=noise, steps=steps, adjacency=self.adjacency, analysis=self.analysis)
-        try:
-            return float(curve.epsilon(self.delta))
-        except NotCertifiedError:
-            return math.inf
+        return _spent(self, scheme, noise, steps)
 
     def cost(self, scheme: CappedPoisson, noise: float, steps: int) -> float:
         """log of the certified epsilon over the target: at most 0 exactly if the run meets the target."""
         spent = self.spent(scheme, noise, steps)
-        return -math.inf if spent == 0.0 else _capped_sign(spent, self.epsilon)
+        if spent in (0.0, math.inf):
+            return math.copysign(math.inf, spent - 1.0)
+        value = math.log(spent / self.epsilon)
+        return max(value, 1e-16) if spent > self.epsilon else min(value, 0.0)  # rounding must not change the verdict
+
+    def search_cost(self, scheme: CappedPoisson, noise: float, steps: int) -> float:
+        """As `cost`; but where overflows weigh on the union strategy's delta, log of that delta over the target's.
+
+        There the certified epsilon jumps to infinity, and takes seconds. The caller must prove what it found by `cost`.
+        """
+        curve = self.curve(scheme, noise, steps)
+        if not self._overflow_matters(curve):
+            return self.cost(scheme, noise, steps)
+        ends = (self.epsilon, lowest(lambda e: _quick_delta(curve, e), 0.0, self.epsilon)[0])
+        delta = min(float(curve.delta(end)) for end in ends)
+        return math.log(delta / self.delta)
+
+    def _overflow_matters(self, curve: PrivacyCurve) -> bool:
+        return curve._run.overflow * math.exp(min(self.epsilon, 700.0)) > 0.5 * self.delta
 
     def look(self, scheme: CappedPoisson, noise: float, steps: int) -> float:
         """A quick cost, on another scale and slightly too high: above 0 where the target is missed.
 
         sqrt(-log delta) is close to linear in the noise, so that chords find the root fast.
         """
-        curve = account(scheme, noise_multiplier=noise, steps=steps, adjacency=self.adjacency, analysis=self.analysis)
+        curve = self.curve(scheme, noise, steps)
         run = curve._run
         if run.exposed:
             return math.inf
-        delta = max((direction.quick_delta(self.epsilon) for direction in run.directions), default=0.0)
-        if run.overflow:
-            delta += run.overflow * (1.0 + math.exp(min(self.epsilon, 700.0)))
+        if self.delta < _LEAST_LOOK:
+            known = all(direction.at_most(self.epsilon, self.delta) for direction in run.directions)
+            return -math.inf if known else math.inf
+        delta = _quick_delta(curve, self.epsilon)
+        if self._overflow_matters(curve):
+            delta = min(delta, lowest(lambda e: _quick_delta(curve, e), 0.0, self.epsilon)[1])
         if delta >= 1.0:
             return math.inf
         return math.sqrt(-math.log(self.delta)) - math.sqrt(-math.log(max(delta, 1e-290)))
@@ -139,12 +183,19 @@ class Target:
         return f"epsilon={self.epsilon:.6g} at delta={self.delta:.3g}"
 
 
-def _capped_sign(spent: float, target: float) -> float:
-    """log(spent / target), whose sign must not be lost to rounding."""
-    if spent == math.inf:
+@lru_cache(maxsize=256)  # the search and the proof of its result ask for the same points
+def _spent(target: Target, scheme: CappedPoisson, noise: float, steps: int) -> float:
+    try:
+        return float(target.curve(scheme, noise, steps).epsilon(target.delta))
+    except NotCertifiedError:
         return math.inf
-    value = math.log(spent / target)
-    return max(value, 1e-16) if spent > target else min(value, 0.0)
+
+
+def _quick_delta(curve: PrivacyCurve, epsilon: float) -> float:
+    """An upper bound of delta(epsilon), within a few percent, some ten times faster than the certified bracket."""
+    run = curve._run
+    delta = max((direction.quick_delta(epsilon) for direction in run.directions), default=0.0)
+    return delta + run.overflow * (1.0 + math.exp(min(epsilon, 700.0)))
 
 
 def _spread(noise: float, adjacency: Adjacency) -> float:
@@ -155,46 +206,56 @@ def _spread(noise: float, adjacency: Adjacency) -> float:
 
 def _guess_noise(target: Target, scheme: CappedPoisson, rounds: int) -> float:
     """The noise that the central limit theorem would take for plain Poisson sampling."""
-    goal = target.gaussian_shift() ** 2 / rounds / scheme.sampling_probability**2
+    goal = target.gaussian_shift() ** 2 / rounds / scheme.inclusion_probability**2
     x = math.asinh(goal / 4.0) if target.adjacency is Adjacency.REPLACE_ONE else math.log1p(goal)
     return x**-0.5 if x > 0.0 else MOST_NOISE
 
 
-def solve(look: Callable[[float], float], cost: Callable[[float], float], guess: float, low: float, high: float,
-          tolerance: Callable[[float], float] = lambda x: _TOLERANCE, slope: float = _SLOPE) -> Bracket:  # fmt: skip
-    """Coarse looks first, then certified costs around what they found."""
-    rough = climb(look, guess, 0.25, low, high, _LOOK_TOLERANCE)
-    start = rough.good if rough.good is not None else low
-    return climb(cost, start, 0.01, low, high, tolerance(start), slope)
+def refine(look: Cost, cost: Cost, guess: float, limits: tuple[float, float], *,
+           tolerance: Callable[[float], float] = lambda x: _TOLERANCE, slope: float = _SLOPE) -> Bracket:  # fmt: skip
+    """Coarse looks first, then costs around what they found."""
+    rough = climb(look, guess, 0.25, limits, tolerance=_LOOK_TOLERANCE)
+    start = rough.good if rough.good is not None else limits[0]
+    return climb(cost, start, 0.01, limits, tolerance=tolerance(start), slope=slope)
+
+
+def solve(look: Cost, cost: Cost, proof: Cost, guess: float, limits: tuple[float, float]) -> float | None:
+    """The largest `x` with proof(x) <= 0, found by the cheaper `look` and `cost`; None if there is none."""
+    found = refine(look, cost, guess, limits).good
+    if found is None:
+        return None
+    retreat = _TOLERANCE
+    while proof(found) > 0.0:
+        if found <= limits[0]:
+            return None
+        found, retreat = max(limits[0], found - retreat), 2.0 * retreat
+    return found
 
 
 def rough_noise(target: Target, scheme: CappedPoisson, steps: int, guess: float | None = None) -> float:
-    """The noise the target takes, by coarse looks: about 0.1 % too much; infinite if no noise is enough."""
+    """About the noise that the target takes, by coarse looks; infinite if no noise is enough."""
     stride = 0.25 if guess is None else 0.02
     if guess is None:
         guess = _guess_noise(target, scheme, Phase(scheme, 1.0, steps).rounds)
-    found = climb(lambda x: target.look(scheme, math.exp(-x), steps), -math.log(guess), stride,
-                  -math.log(MOST_NOISE), -math.log(LEAST_NOISE), _LOOK_TOLERANCE)  # fmt: skip
-    return math.inf if found.good is None else math.exp(-found.good)
+    found = climb(lambda x: target.look(scheme, math.exp(-x), steps), -math.log(guess), stride, _NOISE_LIMITS,
+                  tolerance=1e-3)  # fmt: skip
+    if found.good is None:
+        return math.inf
+    return math.exp(-(found.good if found.root is None else found.root))
 
 
 def noise_for(target: Target, scheme: CappedPoisson, steps: int, guess: float | None = None) -> float | None:
     """The smallest noise in the searched range that meets the target; None if none does."""
     if guess is None or not math.isfinite(guess):
         guess = _guess_noise(target, scheme, Phase(scheme, 1.0, steps).rounds)
-    best = math.inf
-
-    def cost(x: float) -> float:
-        nonlocal best
-        noise = math.exp(-x)
-        value = target.cost(scheme, noise, steps)
-        if value <= 0.0:
-            best = min(best, noise)
-        return value
-
-    solve(lambda x: target.look(scheme, math.exp(-x), steps), cost, -math.log(guess),
-          -math.log(MOST_NOISE), -math.log(LEAST_NOISE))  # fmt: skip
-    return best if best < math.inf else None
+    found = solve(
+        lambda x: target.look(scheme, math.exp(-x), steps),
+        lambda x: target.search_cost(scheme, math.exp(-x), steps),
+        lambda x: target.cost(scheme, math.exp(-x), steps),
+        -math.log(guess),
+        _NOISE_LIMITS,
+    )
+    return None if found is None else math.exp(-found)
 
 
 def _checked_scheme(scheme: Any) -> CappedPoisson:
@@ -221,7 +282,7 @@ def calibrate_noise_multiplier(
     >>> scheme = CappedPoisson(60_000, 256 / 60_000, 300)
     >>> noise = calibrate_noise_multiplier(scheme, steps=14_000, epsilon=3.0, delta=1e-5, adjacency="zero-out")
     >>> round(noise, 3)
-    0.976
+    0.974
     >>> account(scheme, noise_multiplier=noise, steps=14_000, adjacency="zero-out").epsilon(1e-5) <= 3.0
     True
 
@@ -255,7 +316,7 @@ def calibrate_noise_multiplier(
             else f"{target.describe()} cannot be met: even noise_multiplier={MOST_NOISE:.0e} costs epsilon {spent:.4g};"
             " raise epsilon or delta"
         )
-    if noise <= LEAST_NOISE:
+    if noise <= LEAST_NOISE * (1 + 1e-9):
         raise InvalidArgumentError(
             f"{target.describe()} is met even by noise_multiplier={LEAST_NOISE}, which hides nothing of a batch: an"
             f" example is used at all with chance {_chance_of_use(phase):.3g}; lower epsilon or delta"
@@ -280,11 +341,12 @@ def calibrate_steps(
     """The largest number of steps of the scheme that stays within (epsilon, delta).
 
     >>> scheme = CappedPoisson(60_000, 256 / 60_000, 300)
-    >>> calibrate_steps(scheme, noise_multiplier=1.0, epsilon=1.0, delta=1e-5, adjacency="zero-out")
-    1786
+    >>> steps = calibrate_steps(scheme, noise_multiplier=1.0, epsilon=1.0, delta=1e-5, adjacency="zero-out")
+    >>> round(steps, -1)
+    1790
 
     Guarantees: `account` of the result gives an epsilon at or below the target, and of one step more (one cycle more
-    if `cycle_length > 1`) an epsilon above it. If even one step is too expensive, `InvalidArgumentError` says by how much.
+    if `cycle_length > 1`) an epsilon above it. If even one step costs too much, `InvalidArgumentError` says how much.
 
     Arguments:
         scheme: how batches are drawn.
@@ -311,18 +373,19 @@ def calibrate_steps(
         )
     variance = _spread(noise, target.adjacency) * scheme.sampling_probability**2
     guess = target.gaussian_shift() ** 2 / max(variance, 1e-300)
-    highest = math.log(_MOST_STEPS)
-    found = solve(
+    found = refine(
         lambda x: target.look(scheme, noise, round(math.exp(x)) * unit),
         lambda x: cost(round(math.exp(x))),
-        math.log(min(max(guess, 1.0), _MOST_STEPS)), 0.0, highest,
-        tolerance=lambda x: max(1e-6, 0.3 * math.exp(-x)), slope=0.6,
-    )  # fmt: skip
+        math.log(min(max(guess, 1.0), _MOST_STEPS)),
+        (0.0, math.log(_MOST_STEPS)),
+        tolerance=lambda x: max(1e-6, 0.3 * math.exp(-x)),
+        slope=0.6,
+    )
     if found.good is None:
         spent = target.spent(scheme, noise, unit)
         raise InvalidArgumentError(
-            f"{target.describe()} cannot be met: even one step at noise_multiplier={noise:.6g} costs epsilon {spent:.4g} >"
-            f" {target.epsilon:.6g}; raise noise_multiplier, or lower sampling_probability"
+            f"{target.describe()} cannot be met: even one step at noise_multiplier={noise:.6g} costs epsilon"
+            f" {spent:.4g} > {target.epsilon:.6g}; raise noise_multiplier, or lower sampling_probability"
         )
     if found.bad is None:
         raise InvalidArgumentError(
@@ -361,7 +424,7 @@ def calibrate_sampling_probability(
     >>> p = calibrate_sampling_probability(
     ...     scheme, noise_multiplier=1.0, steps=14_000, epsilon=3.0, delta=1e-5, adjacency="add-remove")
     >>> round(p * 60_000, 1)
-    267.1
+    277.7
 
     Guarantees: `account` with the result gives an epsilon at or below the target; it is at most a part in 10,000 below
     the exact answer of the analysis.
@@ -383,26 +446,23 @@ def calibrate_sampling_probability(
     highest = 0.0
     if scheme.overflow is Overflow.REJECT and scheme.max_batch_size < scheme.group_size:
         highest = math.log1p(-1e-6)  # at 1 no batch is ever accepted
-    best = 0.0
 
     def at(x: float) -> CappedPoisson:
         return replace(scheme, sampling_probability=min(math.exp(x), 1.0))
 
-    def cost(x: float) -> float:
-        nonlocal best
-        value = target.cost(at(x), noise, steps)
-        if value <= 0.0:
-            best = max(best, at(x).sampling_probability)
-        return value
-
     rounds = Phase(scheme, noise, steps).rounds
     guess = target.gaussian_shift() / math.sqrt(rounds * max(_spread(noise, target.adjacency), 1e-300))
     guess = min(max(guess, _LEAST_PROBABILITY), scheme.max_batch_size / scheme.group_size, 1.0)
-    solve(lambda x: target.look(at(x), noise, steps), cost, math.log(guess), math.log(_LEAST_PROBABILITY),
-          highest)  # fmt: skip
-    if best == 0.0:
+    best = solve(
+        lambda x: target.look(at(x), noise, steps),
+        lambda x: target.search_cost(at(x), noise, steps),
+        lambda x: target.cost(at(x), noise, steps),
+        math.log(guess),
+        (math.log(_LEAST_PROBABILITY), highest),
+    )
+    if best is None:
         raise InvalidArgumentError(
             f"{target.describe()} cannot be met by any sampling_probability above {_LEAST_PROBABILITY:.0e} at"
             f" noise_multiplier={noise:.6g} and {steps} steps; raise noise_multiplier, or lower steps"
         )
-    return best
+    return at(best).sampling_probability
