@@ -1,6 +1,6 @@
 """filet against dp_accounting on the five settings: time and epsilon of one fresh call, side by side in one run.
 
-    python benchmarks/bench_accountant.py          prints a table, writes benchmarks/results/accountant.json
+python benchmarks/bench_accountant.py          prints a table, writes benchmarks/results/accountant.json
 """
 
 from __future__ import annotations
@@ -64,7 +64,12 @@ def main() -> None:
     for name in SETTINGS:
         for adjacency in RELATIONS:
             epsilon, peer_ms = timed(lambda name=name, adjacency=adjacency: peer(name, adjacency), 1)  # type: ignore[misc]
-            row: dict[str, Any] = {"setting": name, "adjacency": adjacency, "dp_accounting": epsilon, "dp_accounting_ms": peer_ms}
+            row: dict[str, Any] = {
+                "setting": name,
+                "adjacency": adjacency,
+                "dp_accounting": epsilon,
+                "dp_accounting_ms": peer_ms,
+            }
             cells = []
             for overflow, analysis in (("truncate", "refined"), ("reject", "refined"), ("truncate", "note")):
                 bounds, ms = timed(lambda o=overflow, a=analysis, n=name, d=adjacency: ours(n, d, o, a), 9)  # type: ignore[misc]

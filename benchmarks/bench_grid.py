@@ -36,8 +36,8 @@ def one(point: tuple[Any, ...]) -> dict[str, Any]:
     n = round(1000 / p)
     cap = min(n, int(n * p + sds * math.sqrt(n * p * (1 - p))))
     scheme = filet.CappedPoisson(n, p, cap, overflow)
-    row: dict[str, Any] = dict(p=p, sigma=sigma, steps=steps, delta=delta, sds=sds, adjacency=adjacency.value,
-                               overflow=overflow.value)  # fmt: skip
+    names = ("p", "sigma", "steps", "delta", "sds", "adjacency", "overflow")
+    row: dict[str, Any] = dict(zip(names, (*point[:5], adjacency.value, overflow.value), strict=True))
     start = time.perf_counter()
     try:
         bounds = filet.account(scheme, noise_multiplier=sigma, steps=steps, adjacency=adjacency).epsilon_bounds(delta)
@@ -71,7 +71,9 @@ def main() -> None:
     print(json.dumps(summary))
     target = Path(__file__).parent / "results" / "grid.json"
     target.parent.mkdir(exist_ok=True)
-    target.write_text(json.dumps({"summary": summary, "hard": [r for r in rows if r["ms"] > 300 or "error" in r]}, indent=1) + "\n")
+    target.write_text(
+        json.dumps({"summary": summary, "hard": [r for r in rows if r["ms"] > 300 or "error" in r]}, indent=1) + "\n"
+    )
 
 
 if __name__ == "__main__":

@@ -30,7 +30,9 @@ def test_the_table_of_the_theory_page_is_reproduced(key: tuple[str, str, str], v
     overflow, analysis, adjacency = key
     for setting, expected in zip(SETTINGS.values(), values, strict=True):
         scheme = setting.uncapped() if overflow == "none" else setting.scheme(overflow)
-        curve = account(scheme, noise_multiplier=setting.sigma, steps=setting.steps, adjacency=adjacency, analysis=analysis)
+        curve = account(
+            scheme, noise_multiplier=setting.sigma, steps=setting.steps, adjacency=adjacency, analysis=analysis
+        )
         assert curve.epsilon(setting.delta) == pytest.approx(expected, rel=1e-4)
 
 
@@ -75,7 +77,9 @@ def test_the_note_matches_dp_accounting_where_both_are_defined() -> None:
     event = dp_accounting.TruncatedSubsampledGaussianDpEvent(1000, 0.05, 60, 1.5)
     accountant = dp_accounting.pld.PLDAccountant(dp_accounting.NeighboringRelation.REPLACE_ONE)
     peer = accountant.compose(event, 200).get_epsilon(1e-5)
-    ours = account(CappedPoisson(1000, 0.05, 60), noise_multiplier=1.5, steps=200, adjacency="replace-one", analysis="note")
+    ours = account(
+        CappedPoisson(1000, 0.05, 60), noise_multiplier=1.5, steps=200, adjacency="replace-one", analysis="note"
+    )
     assert ours.epsilon(1e-5) == pytest.approx(peer, rel=1e-3)
     refined = account(CappedPoisson(1000, 0.05, 60), noise_multiplier=1.5, steps=200, adjacency="replace-one")
     assert refined.epsilon(1e-5) < peer
@@ -85,7 +89,9 @@ def test_union_is_sound_and_looser() -> None:
     scheme = CappedPoisson(60_000, 150 / 60_000, 256)
     union = account(scheme, noise_multiplier=1.0, steps=1000, adjacency="add-remove", analysis="union")
     refined = account(scheme, noise_multiplier=1.0, steps=1000, adjacency="add-remove")
-    plain = account(CappedPoisson(60_000, 150 / 60_000, 60_000), noise_multiplier=1.0, steps=1000, adjacency="add-remove")
+    plain = account(
+        CappedPoisson(60_000, 150 / 60_000, 60_000), noise_multiplier=1.0, steps=1000, adjacency="add-remove"
+    )
     eta = -math.expm1(1000 * math.log1p(-scheme.overflow_probability))
     epsilon = union.epsilon(1e-5)
     assert plain.delta(epsilon) + (1 + math.exp(epsilon)) * eta <= 1e-5 * (1 + 1e-3)
@@ -122,7 +128,9 @@ def test_epsilon_grows_in_steps_and_falls_in_noise_and_delta(
 ) -> None:
     scheme = make(n, p, cap, overflow)
 
-    def epsilon(scheme: CappedPoisson = scheme, sigma: float = sigma, steps: int = steps, delta: float = delta) -> float:
+    def epsilon(
+        scheme: CappedPoisson = scheme, sigma: float = sigma, steps: int = steps, delta: float = delta
+    ) -> float:
         bounds = account(scheme, noise_multiplier=sigma, steps=steps, adjacency=adjacency).epsilon_bounds(delta)
         assert 0.0 <= bounds.lower <= bounds.upper
         return bounds.upper
@@ -153,7 +161,9 @@ def test_delta_and_epsilon_are_inverse_and_refined_never_exceeds_the_note(
 @given(p=st.floats(1e-3, 0.45), sigma=st.floats(0.5, 5.0), steps=st.integers(2, 500))
 def test_plain_poisson_costs_more_at_a_higher_rate(p: float, sigma: float, steps: int) -> None:
     low, high = (
-        account(CappedPoisson(1000, rate, 1000), noise_multiplier=sigma, steps=steps, adjacency="zero-out").epsilon(1e-6)
+        account(CappedPoisson(1000, rate, 1000), noise_multiplier=sigma, steps=steps, adjacency="zero-out").epsilon(
+            1e-6
+        )
         for rate in (p, 2 * p)
     )
     assert more(low, high)
@@ -171,7 +181,9 @@ def test_splitting_a_composition_changes_nothing(adjacency: str) -> None:
     together.compose(other, 2.0, 150)
     together.compose(scheme, 1.0, 600)
     assert accountant.epsilon(1e-6) == pytest.approx(together.epsilon(1e-6), rel=2e-4)
-    assert accountant.epsilon(1e-6) > account(scheme, noise_multiplier=1.0, steps=600, adjacency=adjacency).epsilon(1e-6)
+    assert accountant.epsilon(1e-6) > account(scheme, noise_multiplier=1.0, steps=600, adjacency=adjacency).epsilon(
+        1e-6
+    )
 
 
 def test_phases_and_gaussians_match_dp_accounting() -> None:
@@ -220,6 +232,18 @@ def test_an_attack_cannot_beat_the_trade_off_curve() -> None:
         assert exact <= gaussian.true_positive_rate(rate) <= exact + 2e-3
 
 
+@pytest.mark.parametrize("adjacency", ADJACENCIES)
+@pytest.mark.parametrize("delta", [1e-2, 1e-10, 1e-30])
+def test_one_step_is_answered_by_the_closed_form_to_ten_digits(adjacency: str, delta: float) -> None:
+    for p, sigma, overflow in [(1e-9, 1.0, "truncate"), (0.01, 0.1, "reject"), (0.5, 100.0, "truncate")]:
+        scheme = CappedPoisson(round(1000 / p), p, 1000, overflow)  # type: ignore[arg-type]
+        curve = account(scheme, noise_multiplier=sigma, steps=1, adjacency=adjacency)
+        lower, upper = curve.epsilon_bounds(delta)
+        assert upper - lower <= 1e-9 * upper
+        if upper > 0:
+            assert curve.delta_bounds(upper).lower <= delta <= curve.delta_bounds(lower).upper * (1 + 1e-8)
+
+
 def test_limits_of_noise_and_steps() -> None:
     scheme = A.scheme()
     assert account(scheme, noise_multiplier=0.0, steps=1, adjacency="zero-out").epsilon(1e-5) == math.inf
@@ -241,7 +265,7 @@ def test_arrays_in_arrays_out() -> None:
 
 
 def test_a_curve_can_be_pickled() -> None:
-    curve = account(A.scheme(), noise_multiplier=1.0, steps=100, adjacency="zero-out")
+    curve = account(A.scheme(), noise_multiplier=1.0, steps=1, adjacency="zero-out")
     assert pickle.loads(pickle.dumps(curve)).epsilon(1e-5) == curve.epsilon(1e-5)
 
 
@@ -269,7 +293,9 @@ def test_bad_arguments_get_one_line_that_names_them(change: dict[str, Any], word
     assert ";" in str(caught.value)
 
 
-@pytest.mark.parametrize("delta", [0.0, 1.0, -1e-5, math.nan, math.inf, "x", None, [], [[0.1], [2.0]], np.array([math.nan])])
+@pytest.mark.parametrize(
+    "delta", [0.0, 1.0, -1e-5, math.nan, math.inf, "x", None, [], [[0.1], [2.0]], np.array([math.nan])]
+)
 def test_bad_deltas_are_refused(delta: Any) -> None:
     curve = account(A.scheme(), noise_multiplier=1.0, steps=10, adjacency="zero-out")
     if isinstance(delta, list) and not delta:

@@ -91,7 +91,9 @@ def test_public_names_are_pinned() -> None:
     assert filet.__all__ == sorted(filet.__all__)
     for name in filet.__all__:
         assert hasattr(filet, name)
-    visible = {name for name in vars(filet) if not name.startswith("_") and not hasattr(getattr(filet, name), "__path__")}
+    visible = {
+        name for name in vars(filet) if not name.startswith("_") and not hasattr(getattr(filet, name), "__path__")
+    }
     modules_seen = {name for name in visible if type(getattr(filet, name)).__name__ == "module"}
     assert visible - modules_seen == set(filet.__all__)
 

@@ -56,7 +56,9 @@ def from_dict(state: Any) -> tuple[Adjacency, list[tuple[CappedPoisson, float, i
     if not isinstance(state, dict) or state.get("format") != _FORMAT:
         raise StateError(f"this is no accountant state (its format is not {_FORMAT!r}); pass what save() wrote")
     if state.get("version") != _VERSION:
-        raise StateError(f"state version {state.get('version')!r} is unknown to this filet; install the one that wrote it")
+        raise StateError(
+            f"state version {state.get('version')!r} is unknown to this filet; install the one that wrote it"
+        )
     try:
         intact = state.get("checksum") == _checksum(state)
     except (TypeError, ValueError):

@@ -104,6 +104,9 @@ class PrivacyCurve:
         self._run = _composite(phases, gaussian, adjacency)
         self._known: dict[tuple[str, float], Bounds] = {}
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        return PrivacyCurve, (list(self.phases), self.gaussian, self.adjacency)
+
     @property
     def dataset_size(self) -> int | None:
         """The public data set size that the guarantee is for (add-remove: the larger of the two); None if any."""
@@ -145,7 +148,9 @@ class PrivacyCurve:
         remedy = "pass the attack's false positive rate"
         rates = _validate.real_array("false_positive_rate", false_positive_rate, rule="in [0, 1]", remedy=remedy)
         if ((rates < 0) | (rates > 1)).any():
-            raise _validate.fail(f"false_positive_rate={_validate.show(false_positive_rate)} is not in [0, 1]; {remedy}")
+            raise _validate.fail(
+                f"false_positive_rate={_validate.show(false_positive_rate)} is not in [0, 1]; {remedy}"
+            )
         return _map(self._run.power, rates)
 
     def _remember(self, kind: str, value: float, compute: Callable[[float], Bounds]) -> Bounds:
@@ -247,7 +252,9 @@ class Accountant:
     ) -> None:
         """Add `steps` training steps."""
         if not isinstance(scheme, CappedPoisson):
-            raise _validate.fail(f"scheme={_validate.show(scheme)} is not a CappedPoisson; pass filet.CappedPoisson(...)")
+            raise _validate.fail(
+                f"scheme={_validate.show(scheme)} is not a CappedPoisson; pass filet.CappedPoisson(...)"
+            )
         phase = Phase(
             scheme,
             _validate.noise_multiplier(noise_multiplier),
@@ -293,7 +300,9 @@ class Accountant:
 
     def __repr__(self) -> str:
         steps = sum(phase.steps for phase in self._phases)
-        return f"Accountant({self.adjacency}, dataset_size={self.dataset_size}, phases={len(self._phases)}, steps={steps})"
+        return (
+            f"Accountant({self.adjacency}, dataset_size={self.dataset_size}, phases={len(self._phases)}, steps={steps})"
+        )
 
     def state_dict(self) -> dict[str, Any]:
         """Everything needed to go on, as plain JSON types."""

@@ -51,7 +51,9 @@ class Composition:
     With `jump=True` it stands for the measure of sums in which exactly one loss is above `cap` (and the others are not).
     """
 
-    def __init__(self, phases: Sequence[Phase], gaussian: float = 0.0, cap: float = math.inf, jump: bool = False) -> None:
+    def __init__(
+        self, phases: Sequence[Phase], gaussian: float = 0.0, cap: float = math.inf, jump: bool = False
+    ) -> None:
         self.gaussian, self.jump = gaussian, jump
         self.steps = [phase.steps for phase in phases]
         self.total_steps = max(1, sum(self.steps))

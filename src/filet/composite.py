@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from functools import cached_property
+from functools import cached_property, partial
 
 import numpy as np
 from scipy.special import log_ndtr
@@ -109,7 +109,9 @@ class Composite:
         """Upper bounds of delta at thresholds that matter, for each direction."""
         top = min(self._plain_epsilon(1e-12).upper, 600.0)
         middle = self._plain_epsilon(0.3).upper
-        grid = np.unique(np.concatenate([[0.0], np.linspace(0.0, max(2 * middle, top / 8), 33), np.linspace(0.0, top, 33)]))
+        grid = np.unique(
+            np.concatenate([[0.0], np.linspace(0.0, max(2 * middle, top / 8), 33), np.linspace(0.0, top, 33)])
+        )
         extra = self.overflow
         return [
             [(float(e), min(1.0, d.quick_delta(float(e)) + extra * (1.0 + math.exp(e)))) for e in grid]
@@ -127,25 +129,49 @@ class _Direction:
 
 def _direction(run: Run) -> _Direction:
     if not run.laws:
-        return _closed_form(lambda e: gaussian_log_delta(math.sqrt(run.gaussian), e), 0.0)
+        return _closed_form(partial(gaussian_log_delta, math.sqrt(run.gaussian)))
     if run.steps == 1 and not run.gaussian:
-        law = run.laws[0][0]
-
-        def log_delta(epsilon: float) -> float:
-            value = float(law.profile(np.array([epsilon]))[0])
-            return math.log(value) if value > 0.0 else -math.inf
-
-        return _closed_form(log_delta, law.lost, 20 * law.weight_error)
+        return _one_step(run)
     return _Direction(run.epsilon, run.delta, run.quick_delta, run.at_most)
 
 
-def _closed_form(log_delta: Callable[[float], float], lost: float, error: float = 0.0) -> _Direction:
+def _one_step(run: Run) -> _Direction:
+    """The profile itself; the discrete laws say where to look."""
+    law = run.laws[0][0]
+    error = _CLOSED_FORM_ERROR + 20 * law.weight_error
+
+    def delta(epsilon: float) -> Interval:
+        value = float(law.profile(np.array([epsilon]))[0])
+        return Interval(value * (1 - error), min(1.0, value * (1 + error) + law.lost))
+
+    def epsilon(goal: float) -> Interval:
+        bracket = run.one_step(goal)
+        low, high = bracket.lower * (1 - 1e-9), bracket.upper * (1 + 1e-9)
+        if not math.isfinite(high) or high == 0.0:
+            return Interval(low, high)
+        for _ in range(4):
+            grid = np.linspace(low, high, 65)
+            values = law.profile(grid)
+            enough = values * (1 + error) + law.lost <= goal
+            refuted = values * (1 - error) >= goal
+            if enough.any():
+                high = min(high, float(grid[enough].min()))
+            if refuted.any():
+                low = max(low, float(grid[refuted].max()))
+            if high - low <= 1e-10 * high:
+                break
+        return Interval(low, high)
+
+    return _Direction(epsilon, delta, lambda e: delta(e).upper, lambda e, d: delta(e).upper <= d)
+
+
+def _closed_form(log_delta: Callable[[float], float]) -> _Direction:
     """Answers from an exact log delta(epsilon), widened by its rounding error."""
-    error += _CLOSED_FORM_ERROR
+    error = _CLOSED_FORM_ERROR
 
     def delta(epsilon: float) -> Interval:
         value = math.exp(log_delta(epsilon))
-        return Interval(value * (1 - error), min(1.0, value * (1 + error) + lost + 5e-324))
+        return Interval(value * (1 - error), min(1.0, value * (1 + error) + 5e-324))
 
     def solve(goal: float) -> float:
         """The epsilon >= 0 at which log delta falls to the goal, from above to a part in 1e13."""
@@ -164,10 +190,7 @@ def _closed_form(log_delta: Callable[[float], float], lost: float, error: float 
         return high
 
     def epsilon(goal: float) -> Interval:
-        if goal <= lost:
-            return Interval(0.0, math.inf)
-        upper = solve(math.log(goal - lost) - 2 * error)
-        lower = solve(math.log(goal) + 2 * error)
+        lower, upper = (solve(math.log(goal) + sign * 2 * error) for sign in (1, -1))
         return Interval(lower * (1 - 1e-12), upper)
 
     return _Direction(epsilon, delta, lambda e: delta(e).upper, lambda e, d: delta(e).upper <= d)

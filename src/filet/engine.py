@@ -52,7 +52,10 @@ class Side:
         """A starting point for epsilon(delta): saddle-point approximation, or one single large loss."""
         jump = self._single_jump(log_delta)
         spread = math.sqrt(
-            sum(p.steps * float(np.exp(p.law.log_mass) @ np.square(np.minimum(p.law.loss, jump / 3))) for p in self.phases)
+            sum(
+                p.steps * float(np.exp(p.law.log_mass) @ np.square(np.minimum(p.law.loss, jump / 3)))
+                for p in self.phases
+            )
             + self.gaussian
         )
         if jump > 0 and spread * math.sqrt(-2.0 * log_delta) < jump:
@@ -143,6 +146,29 @@ class Side:
             total += phase.steps * (gain @ np.exp(phase.law.log_mass))
         return np.asarray(total * (1 + 1e-9))
 
+    def invert_separate(self, delta: float) -> float:
+        """The epsilon >= 0 at which `separate` falls to delta."""
+        loss = np.concatenate([p.law.loss for p in self.phases])
+        log_mass = np.concatenate([p.law.log_mass + math.log(p.steps) for p in self.phases])
+        order = np.argsort(-loss)
+        loss, mass = loss[order], np.exp(log_mass[order])
+        # Between neighbouring losses the sum is p - e^epsilon q; count e^epsilon q from the lower one.
+        p = self.infinite + np.cumsum(mass)
+        gap = np.append(-np.diff(loss), 0.0)
+        q, running = np.empty_like(loss), 0.0
+        for i in range(loss.size):
+            running += mass[i]
+            q[i] = running
+            running *= math.exp(-gap[i])
+        reached = np.nonzero(p - q * np.exp(-gap) >= delta)[0]  # delta at the next lower loss
+        if reached.size == 0:
+            return 0.0
+        i = int(reached[0])
+        if self.infinite >= delta:
+            return math.inf
+        spare = (p[i] - delta) / q[i]
+        return max(0.0, float(loss[i]) + (math.log(spare) if spare > 0 else -float(gap[i])))
+
     def basic(self, delta: float) -> float:
         """Upper bound of epsilon(delta) by basic composition, looked for below 1e-4 only: epsilons and deltas add up."""
         if self.gaussian:
@@ -183,7 +209,12 @@ class Sampled:
         if not known.any():
             return Focus(reach, cells, np.array([0.0, 1.0]), np.zeros(2))
         tail = float(log_weight[known][-1]) - np.array([0.1, 1.0, 30.0])
-        return Focus(reach, cells, np.concatenate([loss[:_TABLE][known], loss[_TABLE:]]), np.concatenate([log_weight[known], tail]))
+        return Focus(
+            reach,
+            cells,
+            np.concatenate([loss[:_TABLE][known], loss[_TABLE:]]),
+            np.concatenate([log_weight[known], tail]),
+        )
 
     def ratio(self, epsilon: float, log_delta: float) -> tuple[float, float, float]:
         """Certified bound of delta(epsilon) over the given delta; its slope; the share of it that is error."""
@@ -226,7 +257,7 @@ def solve(side: Side, log_delta: float, start: float, fineness: float) -> tuple[
         sampled = side.lines(built, log_delta, fineness)
         settled = False
         for _ in range(12):
-            ratio, slope, error = sampled.ratio(epsilon, log_delta)
+            ratio, slope, _ = sampled.ratio(epsilon, log_delta)
             if not ratio > 0.0:
                 break
             good = ratio <= 1.0 if side.above else ratio >= 1.0
@@ -317,6 +348,12 @@ class Run:
         ratio = first.lines(epsilon, log_delta, 1.0).ratio(epsilon, log_delta)[0]
         return min(first.chernoff_delta(epsilon), _positive(ratio, math.inf) * math.exp(log_delta))
 
+    def one_step(self, delta: float) -> Interval:
+        """Bracket of epsilon(delta) for a run of one step, straight from the discrete laws."""
+        reach = self._reach(math.log(delta))
+        edges = [equal_cells(law, reach, 0.05) for law, _ in self.laws]
+        return Interval(self.below(edges).invert_separate(delta), self.above(edges).invert_separate(delta))
+
     def at_most(self, epsilon: float, delta: float) -> bool:
         """Whether epsilon(delta) <= epsilon is proven by a quick look; False means "not known"."""
         log_delta = math.log(delta)
@@ -350,7 +387,10 @@ class Run:
                 return Interval(0.0, 0.0)
             below = self.below(self._fitted(sampled.focus(start, reach, _CELLS // 2 * 2**level)))
             lower, _ = solve(below, log_delta, min(start, upper) if upper == upper else start, fineness)
-            best = Interval(max(best.lower, lower if lower == lower else 0.0), min(best.upper, upper if upper == upper else math.inf))
+            best = Interval(
+                max(best.lower, lower if lower == lower else 0.0),
+                min(best.upper, upper if upper == upper else math.inf),
+            )
             if best.lower > best.upper:
                 raise NotCertifiedError(
                     f"the bounds {best.lower!r} and {best.upper!r} of epsilon at delta={delta!r} contradict each other;"

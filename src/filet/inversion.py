@@ -35,7 +35,9 @@ def smoothing_transform(z: Complex, s: float, beta: float) -> Complex:
 def log_smoothing(c: Array, s: float, beta: float) -> Array:
     """log of the above at real c, without overflow."""
     root = np.sqrt(beta * beta + np.square(s * c))
-    return np.asarray(root - beta + np.log(beta / root) + np.log1p(-np.exp(-2 * root)) - math.log1p(-math.exp(-2 * beta)))
+    return np.asarray(
+        root - beta + np.log(beta / root) + np.log1p(-np.exp(-2 * root)) - math.log1p(-math.exp(-2 * beta))
+    )
 
 
 def log_peak(c: Array) -> Array:
@@ -164,7 +166,7 @@ class Line:
             self.truncation += (1.0 / limit + w / limit**2) / math.pi
         self.u = w * np.arange(count)
         spectrum = self.composition.spectrum(c, w, count)
-        z = c + 1j * self.u
+        z: Complex = np.asarray(c + 1j * self.u, dtype=np.complex128)
         shape = smoothing_transform(z, s, beta) / (z * (z + 1.0))
         weight = w / math.pi
         self.f = spectrum.values * shape * weight
@@ -200,7 +202,9 @@ class Line:
         size = np.abs(shape)
         beyond = factor / math.pi * math.exp(0.5 * variance * (self.c**2 - limit**2))
         beyond *= 1.0 / (variance * limit) + 2.0 * math.pi / self.period
-        beyond += left_out * factor / math.pi * math.exp(0.5 * variance * self.c**2) * math.sqrt(0.5 * math.pi / variance)
+        beyond += (
+            left_out * factor / math.pi * math.exp(0.5 * variance * self.c**2) * math.sqrt(0.5 * math.pi / variance)
+        )
         self.excess_error = float((size * (rounding + np.abs(values) * (len(self.u) + 16) * _UNIT)).sum()) + beyond
 
     def read(self, e: float) -> Reading:
@@ -216,7 +220,7 @@ class Line:
         gap = self.c - self.tilts
         away = np.abs(gap) * self.period
         exponent = self.log_bounds - self.tilts * e - log_unit - away
-        with np.errstate(over="ignore", divide="ignore"):
+        with np.errstate(over="ignore", divide="ignore", invalid="ignore"):  # the tilt itself is left out below
             alias = np.exp(exponent) / -np.expm1(-away)
         left, right = float(alias[gap > 0].min()), float(alias[gap < 0].min())
         # the relative error of e^{log_unit} itself, and of the weights

@@ -52,7 +52,7 @@ def _grid(piece: Piece, reach: float, width: float) -> Array:
 
 def _with_ends(piece: Piece, inner: Array) -> Array:
     ends = np.concatenate([[piece.low], inner, [piece.high]])
-    return ends[np.concatenate([[True], np.diff(ends) > 0])]
+    return np.asarray(ends[np.concatenate([[True], np.diff(ends) > 0])])
 
 
 def equal_cells(law: LossLaw, reach: float, width: float) -> list[Array]:

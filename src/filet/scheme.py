@@ -85,7 +85,11 @@ class CappedPoisson:
             "cycle_length", self.cycle_length, low=1, high=self.dataset_size,
             remedy="pass 1 for plain sampling, or the number of groups, at most dataset_size"))  # fmt: skip
         put("group_size", self.dataset_size // self.cycle_length)
-        if self.overflow is Overflow.REJECT and self.sampling_probability == 1.0 and self.max_batch_size < self.group_size:
+        if (
+            self.overflow is Overflow.REJECT
+            and self.sampling_probability == 1.0
+            and self.max_batch_size < self.group_size
+        ):
             raise _validate.fail(
                 f"sampling_probability=1 with max_batch_size={self.max_batch_size} below the {self.group_size} examples"
                 " leaves overflow='reject' no batch to accept; pass overflow='truncate' or a smaller probability"
