@@ -234,12 +234,12 @@ def test_an_attack_cannot_beat_the_trade_off_curve() -> None:
 
 @pytest.mark.parametrize("adjacency", ADJACENCIES)
 @pytest.mark.parametrize("delta", [1e-2, 1e-10, 1e-30])
-def test_one_step_is_answered_by_the_closed_form_to_ten_digits(adjacency: str, delta: float) -> None:
+def test_one_step_is_answered_by_the_closed_form_to_seven_digits(adjacency: str, delta: float) -> None:
     for p, sigma, overflow in [(1e-9, 1.0, "truncate"), (0.01, 0.1, "reject"), (0.5, 100.0, "truncate")]:
         scheme = CappedPoisson(round(1000 / p), p, 1000, overflow)  # type: ignore[arg-type]
         curve = account(scheme, noise_multiplier=sigma, steps=1, adjacency=adjacency)
         lower, upper = curve.epsilon_bounds(delta)
-        assert upper - lower <= 1e-9 * upper
+        assert upper - lower <= 1e-7 * upper
         if upper > 0:
             assert curve.delta_bounds(upper).lower <= delta <= curve.delta_bounds(lower).upper * (1 + 1e-8)
 

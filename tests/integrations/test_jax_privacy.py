@@ -1,0 +1,169 @@
+"""Capped batches in JAX Privacy: selection, clipped gradients of padding, banded noise."""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+import jax_privacy
+import numpy as np
+import pytest
+from dp_accounting import NeighboringRelation, pld
+from jax_privacy import batch_selection, clipping
+from jax_privacy.experimental import accounting
+from jax_privacy.matrix_factorization import toeplitz
+
+import filet
+from filet.integrations.dp_accounting import FiletAccountant
+from filet.integrations.jax import gather
+from filet.integrations.jax_privacy import CappedPoissonSelection, account_banded, is_padding_example
+
+# JAX Privacy 2.0 calls a function that optax has renamed.
+pytestmark = pytest.mark.filterwarnings("ignore:optax.global_norm is deprecated")
+
+SCHEME = filet.CappedPoisson(dataset_size=40, sampling_probability=0.05, max_batch_size=4)
+
+
+def test_batches_have_one_shape_and_are_the_samplers():
+    run = list(CappedPoissonSelection(SCHEME, iterations=60).batch_iterator(40, rng=5))
+    assert {indices.shape for indices in run} == {(4,)}
+    sampler = SCHEME.sampler(key=5)
+    for step, indices in enumerate(run):
+        np.testing.assert_array_equal(indices, sampler[step].indices)
+        np.testing.assert_array_equal(is_padding_example(indices), ~sampler[step].mask)
+    assert {int(is_padding_example(indices).sum()) for indices in run} == {0, 1, 2, 3, 4}
+
+
+def test_a_numpy_generator_seeds_the_batches():
+    strategy = CappedPoissonSelection(SCHEME, iterations=20)
+    one, same, other = (list(strategy.batch_iterator(40, np.random.default_rng(seed))) for seed in (1, 1, 2))
+    np.testing.assert_array_equal(one, same)
+    assert not np.array_equal(one, other)
+
+
+def test_jax_privacys_own_padding_leaves_the_batches_as_they_are():
+    for indices in CappedPoissonSelection(SCHEME, iterations=20).batch_iterator(40, rng=5):
+        (only,) = batch_selection.split_and_pad_global_batch(indices, minibatch_size=4)
+        np.testing.assert_array_equal(only, indices)
+        np.testing.assert_array_equal(batch_selection.pad_to_multiple_of(indices, 4), indices)
+
+
+def test_padding_adds_exactly_nothing_to_clipped_gradients_in_one_compilation():
+    rows = np.random.default_rng(0).normal(size=(40, 3)).astype(np.float32)
+    traced = []
+
+    def loss(weights, batch):
+        # The norm's gradient is not a number where the row is zero, as padding is.
+        return jnp.sum(batch / jnp.linalg.norm(batch, axis=1, keepdims=True) @ weights + 3.0 * weights.sum())
+
+    gradient = clipping.clipped_grad(loss, l2_clip_norm=1.0)
+
+    @jax.jit
+    def step(weights, indices, padding):
+        traced.append(1)
+        return gradient(weights, gather(jnp.asarray(rows), indices, ~padding), is_padding_example=padding)
+
+    weights = jnp.ones(3)
+    for indices in CappedPoissonSelection(SCHEME, iterations=50).batch_iterator(40, rng=5):
+        total = step(weights, jnp.asarray(indices), jnp.asarray(is_padding_example(indices)))
+        real = indices[indices >= 0]
+        expected = np.zeros(3)
+        for row in rows[real]:
+            full = row / np.linalg.norm(row) + 3.0
+            expected += full / max(1.0, np.linalg.norm(full))
+        np.testing.assert_allclose(total, expected, atol=1e-5)
+    assert len(traced) == 1
+
+
+def test_in_a_cycle_an_example_takes_part_every_so_many_steps_only():
+    scheme = filet.CappedPoisson(43, 0.3, 4, cycle_length=4)
+    seen = {}
+    for step, indices in enumerate(CappedPoissonSelection(scheme, iterations=400).batch_iterator(43, rng=5)):
+        for index in indices[indices >= 0]:
+            assert seen.setdefault(index, step % 4) == step % 4
+    assert len(seen) == 40  # 43 % 4 are left out
+
+
+BANDED = {"sampling_prob": 0.02, "num_bands": 5, "largest_group_size": 2_000, "truncated_batch_size": 45}
+CYCLIC = filet.CappedPoisson(10_000, 0.02, 45, cycle_length=5)
+
+
+@pytest.mark.parametrize(
+    ("adjacency", "relation"),
+    [("zero-out", NeighboringRelation.REPLACE_SPECIAL), ("replace-one", NeighboringRelation.REPLACE_ONE)],
+)
+def test_banded_accounting_matches_jax_privacy_and_refined_and_reject_are_lower(adjacency, relation):
+    event = accounting.truncated_amplified_bandmf_event(1.5, 502, **BANDED)
+    theirs = pld.PLDAccountant(relation, value_discretization_interval=1e-3).compose(event).get_epsilon(1e-6)
+    coefficients = np.array([0.8, 0.4, 0.3, 0.2, 0.1])
+    coefficients /= np.linalg.norm(coefficients)
+
+    def epsilon(scheme, analysis="refined"):
+        curve = account_banded(
+            scheme, coefficients, noise_multiplier=1.5, steps=502, adjacency=adjacency, analysis=analysis
+        )
+        return curve.epsilon(1e-6)
+
+    note = epsilon(CYCLIC, "note")
+    if adjacency == "replace-one":  # where dp_accounting implements the note itself
+        assert note == pytest.approx(theirs, rel=5e-3)
+    assert note <= theirs * 1.001
+    assert note == pytest.approx(FiletAccountant(relation, analysis="note").compose(event).get_epsilon(1e-6), rel=1e-3)
+    assert epsilon(CYCLIC) < 0.99 * note
+    reject = filet.CappedPoisson(10_000, 0.02, 45, overflow="reject", cycle_length=5)
+    assert epsilon(reject) < epsilon(CYCLIC)
+
+
+def test_the_strategys_column_norm_scales_the_noise_and_its_bands_must_fit():
+    coefficients = np.asarray(toeplitz.optimal_max_error_strategy_coefs(5))
+    norm = float(np.linalg.norm(coefficients))
+    run = {"steps": 100, "adjacency": "zero-out"}
+    scaled = account_banded(CYCLIC, coefficients, noise_multiplier=2.0, **run).epsilon(1e-6)
+    assert scaled == pytest.approx(filet.account(CYCLIC, noise_multiplier=2.0 / norm, **run).epsilon(1e-6), rel=1e-3)
+    matrix = np.asarray(toeplitz.materialize_lower_triangular(jnp.asarray(coefficients), n=100))
+    dense = account_banded(CYCLIC, matrix, noise_multiplier=2.0, **run).epsilon(1e-6)
+    assert dense == pytest.approx(scaled, rel=1e-3)
+    with pytest.raises(filet.InvalidArgumentError, match="6 bands, more than the scheme's cycle_length=5"):
+        account_banded(CYCLIC, np.ones(6), noise_multiplier=2.0, **run)
+    with pytest.raises(filet.InvalidArgumentError, match="lower triangular"):
+        account_banded(CYCLIC, matrix.T, noise_multiplier=2.0, **run)
+    with pytest.raises(filet.InvalidArgumentError, match="other than zero"):
+        account_banded(CYCLIC, [0.0], noise_multiplier=2.0, **run)
+
+
+def test_banded_noise_trains_on_cyclic_batches():
+    coefficients = jnp.asarray([0.8, 0.4, 0.3, 0.2, 0.1])
+    coefficients = coefficients / jnp.linalg.norm(coefficients)
+    scheme = filet.CappedPoisson(40, 0.3, 4, cycle_length=5)
+    noise = jax_privacy.noise_addition.matrix_factorization_privatizer(
+        toeplitz.inverse_as_streaming_matrix(coefficients), stddev=0.5, prng_key=1
+    )
+    gradient = clipping.clipped_grad(lambda weights, batch: jnp.sum(batch @ weights), l2_clip_norm=1.0)
+    rows = jnp.ones((40, 3))
+
+    @jax.jit
+    def step(weights, state, indices):
+        padding = indices < 0
+        total = gradient(weights, gather(rows, indices, ~padding), is_padding_example=padding)
+        noisy, state = noise.update(total, state)
+        return weights - 0.1 * noisy / scheme.expected_batch_size, state, noisy - total
+
+    weights = jnp.zeros(3)
+    state = noise.init(weights)
+    noises = []
+    for indices in CappedPoissonSelection(scheme, iterations=30).batch_iterator(40, rng=5):
+        weights, state, added = step(weights, state, jnp.asarray(indices))
+        noises.append(np.asarray(added))
+    assert bool(jnp.all(jnp.isfinite(weights)))
+    # Multiplied by the strategy again, the noise is white, with the accounted standard deviation.
+    white = np.asarray(toeplitz.materialize_lower_triangular(coefficients, n=30)) @ np.array(noises) / 0.5
+    assert abs(white.std() - 1) < 5 / np.sqrt(2 * white.size)
+    assert abs(white.mean()) < 5 / np.sqrt(white.size)
+
+
+def test_bad_input_is_refused():
+    with pytest.raises(filet.InvalidArgumentError, match="num_examples=41"):
+        CappedPoissonSelection(SCHEME, iterations=2).batch_iterator(41)
+    with pytest.raises(filet.InvalidArgumentError, match="CappedPoisson"):
+        CappedPoissonSelection("scheme", iterations=2)
+    with pytest.raises(filet.InvalidArgumentError, match="iterations=-1"):
+        CappedPoissonSelection(SCHEME, iterations=-1)
