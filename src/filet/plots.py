@@ -44,7 +44,8 @@ def new_axes(width: float = 6.4, height: float = 4.2) -> Axes:
     return figure.add_subplot()
 
 
-def _finish(ax: Axes, curve: Curve, x: str, y: str, title: str, *, legend: bool = True) -> Axes:
+def finish(ax: Axes, curve: Curve, x: str, y: str, title: str, *, legend: bool = True) -> Axes:
+    """Labels, title, grid and the assumptions below the picture."""
     about = "\n".join(textwrap.wrap(curve.assumptions, 88))
     ax.set_xlabel(f"{x}\n" if not about else x)
     ax.set_ylabel(y)
@@ -75,7 +76,7 @@ def plot_epsilon_of_steps(curve: Curve, ax: Axes | None = None) -> Axes:
         ax.plot(curve["steps"], values, color=colour, linestyle=style, label=label)
     ax.set_ylim(bottom=0.0)
     ax.set_xlim(left=0.0)
-    return _finish(ax, curve, "training steps", "epsilon (upper bound)", "Privacy spent")
+    return finish(ax, curve, "training steps", "epsilon (upper bound)", "Privacy spent")
 
 
 def plot_delta_of_epsilon(curve: Curve, ax: Axes | None = None) -> Axes:
@@ -87,7 +88,7 @@ def plot_delta_of_epsilon(curve: Curve, ax: Axes | None = None) -> Axes:
     ax.plot(curve["epsilon"][low], curve["delta_lower"][low], color=ORANGE, linestyle="--",
             label="lower bound of the same analysis")  # fmt: skip
     ax.set_yscale("log")
-    return _finish(ax, curve, "epsilon", "delta", "Privacy profile of the run")
+    return finish(ax, curve, "epsilon", "delta", "Privacy profile of the run")
 
 
 def plot_trade_off(curve: Curve, ax: Axes | None = None) -> Axes:
@@ -102,7 +103,7 @@ def plot_trade_off(curve: Curve, ax: Axes | None = None) -> Axes:
     ax.set_xscale("log")
     ax.set_yscale("log")
     ax.set_ylim(top=1.2)
-    return _finish(ax, curve, "false positive rate", "true positive rate", "Membership inference")
+    return finish(ax, curve, "false positive rate", "true positive rate", "Membership inference")
 
 
 def plot_batch_sizes(curve: Curve, ax: Axes | None = None) -> Axes:
@@ -117,7 +118,7 @@ def plot_batch_sizes(curve: Curve, ax: Axes | None = None) -> Axes:
     ax.axvline(cap, color=RED, linestyle=":", label=f"cap {cap:g}")
     ax.axvline(curve.marks["mean"], color=GREY, linestyle="-.", linewidth=0.8, label=f"mean {curve.marks['mean']:.1f}")
     ax.set_ylim(bottom=0.0)
-    return _finish(ax, curve, "examples in a batch", "probability", "Batch sizes")
+    return finish(ax, curve, "examples in a batch", "probability", "Batch sizes")
 
 
 def plot_utilization_of_cap(curve: Curve, ax: Axes | None = None) -> Axes:
@@ -137,8 +138,10 @@ def plot_utilization_of_cap(curve: Curve, ax: Axes | None = None) -> Axes:
             label=label,
         )
     ax.set_xscale("log", base=2)
+    ax.set_xticks(curve["max_batch_size"], [f"{cap:g}" for cap in curve["max_batch_size"]])
+    ax.minorticks_off()
     ax.set_ylim(0, 100)
-    return _finish(
+    return finish(
         ax, curve, "max_batch_size (rows)", "rows that hold examples (%)", "Compute in use at the same privacy"
     )
 
@@ -148,7 +151,7 @@ def plot_frontier(curve: Curve, ax: Axes | None = None) -> Axes:
     ax = ax or new_axes()
     x, y = list(curve.columns)[:2]
     ax.plot(curve[x], curve[y], color=BLUE, marker="o", markersize=3)
-    return _finish(ax, curve, x.replace("_", " "), y.replace("_", " "), "Planner's frontier", legend=False)
+    return finish(ax, curve, x.replace("_", " "), y.replace("_", " "), "Planner's frontier", legend=False)
 
 
 def save(ax: Axes, path: Any) -> None:
