@@ -8,6 +8,7 @@ from typing import Any
 
 from filet import _validate
 from filet.accountant import Accountant, PrivacyCurve, account
+from filet.calibrate import calibrate_noise_multiplier
 from filet.errors import FiletError, InvalidArgumentError, MissingExtraError, StateError
 from filet.profiles import Analysis
 from filet.scheme import Adjacency, CappedPoisson
@@ -269,36 +270,15 @@ class CappedPrivacyEngine(PrivacyEngine):
             raise InvalidArgumentError(
                 f"{len(self.accountant)} steps were counted already; make a new engine, or call make_private"
             )
-        sigma = self._noise_multiplier(target_epsilon, target_delta)
+        sigma = calibrate_noise_multiplier(
+            self.scheme,
+            steps=self.steps,
+            epsilon=target_epsilon,
+            delta=target_delta,
+            adjacency=self.accountant.adjacency,
+            analysis=self.accountant.analysis,
+        )
         return self.make_private(noise_multiplier=sigma, **arguments)
-
-    def _noise_multiplier(self, epsilon: float, delta: float) -> float:
-        accountant = self.accountant
-
-        def cost(sigma: float) -> float:
-            curve = account(
-                self.scheme,
-                noise_multiplier=sigma,
-                steps=self.steps,
-                adjacency=accountant.adjacency,
-                analysis=accountant.analysis,
-            )
-            return float(curve.epsilon(delta))
-
-        if not float(_validate.epsilon_array(epsilon)) > 0:
-            raise InvalidArgumentError(f"target_epsilon={epsilon!r} is not positive; pass a number above 0")
-        high = 1.0
-        while cost(high) > epsilon:
-            high *= 2.0
-            if high > 1e6:
-                raise InvalidArgumentError(f"target_epsilon={epsilon!r} needs noise above 1e6; allow more")
-        low = high / 2.0
-        while low > 1e-3 and cost(low) <= epsilon:
-            low, high = low / 2.0, low
-        while high / low > 1.0001:
-            middle = (low * high) ** 0.5
-            low, high = (low, middle) if cost(middle) <= epsilon else (middle, high)
-        return high
 
     def _prepare_data_loader(self, data_loader: Any, **_: Any) -> Any:
         self._turn = _Turn()
