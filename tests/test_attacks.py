@@ -97,7 +97,7 @@ def test_one_step_is_just_below_the_exact_hockey_stick_divergence_of_the_attack(
     law, _ = attacks.merged(pair, 9.0)
     exact = exact_delta(pair, epsilon, sigma)
     merged = float((np.exp(law.log_mass) * -np.expm1(np.minimum(epsilon - law.loss, 0.0))).sum())
-    assert merged <= exact * (1 + (1e-6 if cosine == 1.0 else 1e-4))  # the grid's own error
+    assert merged <= exact * (1 + (1e-6 if cosine == 1.0 else 4e-4))  # the grid's own error
     assert merged >= exact * (1 - 2e-3)
     assert attacks._one_step(law, math.log(exact)) == pytest.approx(epsilon, abs=3e-3)
 

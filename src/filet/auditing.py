@@ -276,8 +276,11 @@ def _sum_p_value(total: float, mean: float, variance: float) -> float:
     if variance >= _ENOUGH:
         gap = abs(total - mean)
         return min(1.0, 2.0 * float(ndtr(-max(gap - 0.5, 0.0) / math.sqrt(variance))))
-    above = 1.0 if total == 0 else float(pdtrc(total - 1, mean))
-    return _two_sided(float(pdtr(total, mean)), above)
+    return _poisson_p_value(total, mean)
+
+
+def _poisson_p_value(count: float, mean: float) -> float:
+    return _two_sided(float(pdtr(count, mean)), 1.0 if count == 0 else float(pdtrc(count - 1, mean)))
 
 
 def _serial_check(sizes: NDArray[np.int64], scheme: CappedPoisson, skipped: list[str]) -> list[Check]:
@@ -313,31 +316,36 @@ def _groups(sets: Sets, scheme: CappedPoisson, checks: list[Check], skipped: lis
 
 
 def _inclusion_check(parts: list[Sets], n: int, skipped: list[str]) -> list[Check]:
-    """How often each example was drawn: neither too uneven nor too even.
+    """How often each example was drawn: neither too uneven nor too even (as with shuffled epochs).
 
-    Given the sizes, the counts have a known mean and variance; the spread's own variance uses the fourth cumulant,
-    and a gamma law with these two moments gives the p-value.
+    The squares of the counts add up to the sizes plus twice the overlaps of all pairs of steps. Given the sizes,
+    overlaps of different pairs are uncorrelated, so the mean and the variance of the sum are exact. A gamma law with
+    these moments gives the p-value; while overlaps are few, so does Poisson's law, and the larger one counts.
     """
-    statistic = mean = variance = 0.0
+    overlap = mean = variance = spread = 0.0
     for sets in parts:
-        rate = np.array([rows.size for rows in sets]) / n
-        each = rate * (1.0 - rate)
-        total, fourth = float(each.sum()), float((each * (1.0 - 6.0 * each)).sum())
-        if n < 2 or total <= 0.0:
-            continue
+        sizes = np.array([rows.size for rows in sets], dtype=np.float64)
         _, counts = np.unique(np.concatenate(sets), return_counts=True)
-        expected = float(rate.sum())
-        squares = float(np.square(counts - expected).sum()) + (n - counts.size) * expected**2
-        statistic += squares / total * (n - 1) / n
-        mean += n - 1
-        variance += (n - 1) * (2.0 + max(fourth / total**2, -1.9))
-    if mean < 1.0 or variance <= 0.0 or mean**2 / variance < _ENOUGH / 2:
+        overlap += 0.5 * float(counts @ (counts - 1))
+        mean += _pairs(sizes) / n
+        variance += _pairs(sizes * (n - sizes)) / (n**2 * max(n - 1.0, 1.0))
+        spread += float((sizes * (1.0 - sizes / n)).sum())
+    if mean < 1.0 or variance <= 0.0:
         if parts:
-            skipped.append("inclusion: not tested, too few examples were drawn")
+            skipped.append("inclusion: not tested, no example is expected twice")
         return []
-    shape, scale = mean**2 / variance, variance / mean
-    p_value = _two_sided(float(gammainc(shape, statistic / scale)), float(gammaincc(shape, statistic / scale)))
-    return [Check("inclusion", p_value, f"spread of the examples' counts {statistic / mean:.4g}, expected 1")]
+    shape, scale = spread**2 / (4.0 * variance), 4.0 * variance / spread
+    x = max(spread + 2.0 * (overlap - mean), 0.0) / scale
+    p_value = _two_sided(float(gammainc(shape, x)), float(gammaincc(shape, x)))
+    if mean <= 1_000.0:
+        p_value = max(p_value, _poisson_p_value(overlap, mean))
+    ratio = 1.0 + 2.0 * (overlap - mean) / spread
+    return [Check("inclusion", p_value, f"variance of the examples' counts {ratio:.4g} times the expected one")]
+
+
+def _pairs(values: NDArray[np.float64]) -> float:
+    """The sum of the products of all pairs."""
+    return 0.5 * (float(values.sum()) ** 2 - float(values @ values))
 
 
 def _position_checks(parts: list[Sets], scheme: CappedPoisson, skipped: list[str]) -> list[Check]:
