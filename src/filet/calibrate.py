@@ -149,20 +149,21 @@ class Target:
     def _overflow_matters(self, curve: PrivacyCurve) -> bool:
         return curve._run.overflow * math.exp(min(self.epsilon, 700.0)) > 0.5 * self.delta
 
-    def look(self, scheme: CappedPoisson, noise: float, steps: int) -> float:
+    def look(self, scheme: CappedPoisson, noise: float, steps: int, thorough: bool = True) -> float:
         """A quick cost, on another scale and slightly too high: above 0 where the target is missed.
 
-        sqrt(-log delta) is close to linear in the noise, so that chords find the root fast.
+        sqrt(-log delta) is close to linear in the noise, so that chords find the root fast. Where overflows weigh on
+        the union strategy, a smaller epsilon may have a smaller delta; `thorough` looks for it.
         """
         curve = self.curve(scheme, noise, steps)
         run = curve._run
-        if run.exposed:
+        if run.exposed or 2.0 * run.overflow >= self.delta:
             return math.inf
         if self.delta < _LEAST_LOOK:
             known = all(direction.at_most(self.epsilon, self.delta) for direction in run.directions)
             return -math.inf if known else math.inf
         delta = _quick_delta(curve, self.epsilon)
-        if self._overflow_matters(curve):
+        if thorough and self._overflow_matters(curve):
             delta = min(delta, lowest(lambda e: _quick_delta(curve, e), 0.0, self.epsilon)[1])
         if delta >= 1.0:
             return math.inf
@@ -237,8 +238,8 @@ def rough_noise(target: Target, scheme: CappedPoisson, steps: int, guess: float 
     stride = 0.25 if guess is None else 0.02
     if guess is None:
         guess = _guess_noise(target, scheme, Phase(scheme, 1.0, steps).rounds)
-    found = climb(lambda x: target.look(scheme, math.exp(-x), steps), -math.log(guess), stride, _NOISE_LIMITS,
-                  tolerance=1e-3)  # fmt: skip
+    found = climb(lambda x: target.look(scheme, math.exp(-x), steps, thorough=False), -math.log(guess), stride,
+                  _NOISE_LIMITS, tolerance=1e-3)  # fmt: skip
     if found.good is None:
         return math.inf
     return math.exp(-(found.good if found.root is None else found.root))
