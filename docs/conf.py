@@ -14,7 +14,7 @@ author = "The filet authors"
 copyright = "The filet authors"
 release = version = re.search(r'__version__ = "(.*?)"', (ROOT / "src/filet/__init__.py").read_text())[1]  # type: ignore[index]
 
-extensions = ["myst_parser", "sphinx.ext.autodoc"]
+extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon"]
 myst_enable_extensions = ["colon_fence", "deflist"]
 myst_heading_anchors = 3
 exclude_patterns = ["_build", "_scripts"]

@@ -338,3 +338,58 @@ def test_rounding_never_crosses_the_number():
         assert down <= Decimal(value) <= up, value
         assert up - down <= Decimal(value) * Decimal("0.0011") + Decimal("1e-323"), value
     assert (round_up(math.inf), round_up(0.0), round_up(2.0)) == ("inf", "0", "2")
+
+
+# --- searches --------------------------------------------------------------------------------------------------------
+
+TARGET = ["--epsilon", 3, "--delta", "1e-5", "--adjacency", "zero-out"]
+
+
+@pytest.mark.parametrize("unknown", ["noise-multiplier", "steps", "sampling-probability"])
+def test_calibrated_runs_meet_the_target(unknown):
+    given = {"noise-multiplier": ["--noise-multiplier", 1], "steps": ["--steps", 1000],
+             "sampling-probability": ["--expected-batch-size", 256]}  # fmt: skip
+    options = [part for name, parts in given.items() if name != unknown for part in parts]
+    sizes = ["--dataset-size", 60_000, "--max-batch-size", 300]
+    answer = json.loads(run("calibrate", unknown, *sizes, *options, *TARGET, "--json").stdout)
+    found = answer["result"][unknown.replace("-", "_")]
+    values = {"noise_multiplier": 1.0, "steps": 1000, "sampling_probability": 256 / 60_000} | {
+        unknown.replace("-", "_"): found
+    }
+    scheme = filet.CappedPoisson(60_000, values["sampling_probability"], 300)
+    spent = filet.account(
+        scheme, noise_multiplier=values["noise_multiplier"], steps=values["steps"], adjacency="zero-out"
+    ).epsilon(1e-5)
+    assert spent == answer["result"]["epsilon"]
+    assert 2.9 < spent <= 3.0
+
+
+def test_printed_noise_is_rounded_up_so_that_it_still_meets_the_target():
+    options = ["noise-multiplier", *SCHEME, "--steps", 1000, *TARGET]
+    exact = json.loads(run("calibrate", *options, "--json").stdout)["result"]["noise_multiplier"]
+    shown = re.search(r"^noise-multiplier +(\S+)$", run("calibrate", *options).stdout, re.M)[1]
+    assert exact <= float(shown) <= exact * 1.00001
+
+
+def test_what_is_looked_for_cannot_be_given_and_the_impossible_is_code_1():
+    assert "drop --steps" in one_line(run("calibrate", "steps", *RUN, *TARGET), 2)
+    assert "drop --epochs" in one_line(run("calibrate", "steps", *SCHEME, "--epochs", 1, *TARGET), 2)
+    assert "pass --steps" in one_line(
+        run("calibrate", "sampling-probability", "--dataset-size", 10, "--max-batch-size", 5, "--epochs", 1,
+            "--noise-multiplier", 1, *TARGET), 2)  # fmt: skip
+    assert "cannot be met" in one_line(
+        run("calibrate", "sampling-probability", "--dataset-size", 60_000, "--max-batch-size", 300, "--steps", 10,
+            "--noise-multiplier", 0, *TARGET), 1)  # fmt: skip
+
+
+def test_plan_ranks_options_that_meet_the_target():
+    options = ["plan", "--dataset-size", 60_000, "--max-batch-size", 256, "--steps", 1000, *TARGET]
+    answer = json.loads(run(*options, "--json").stdout)["result"]
+    noise = [option["run_noise"] for option in answer["options"]]
+    assert noise == sorted(noise)
+    assert all(option["epsilon"] <= 3.0 for option in answer["options"])
+    assert answer["options"][answer["best"]]["name"] == "reject"
+    lines = run(*options).stdout.splitlines()
+    assert len(lines) == 1 + len(answer["options"])
+    assert [line.split()[0] for line in lines if " * " in line] == ["reject"]
+    assert "steps is missing" in one_line(run(*options[:5], *TARGET), 2)

@@ -7,6 +7,7 @@ from click.testing import CliRunner
 import filet
 from filet import curves
 from filet._cli_commands import main
+from filet._cli_files import KINDS
 
 pytest.importorskip("matplotlib")
 from filet import plots
@@ -72,6 +73,14 @@ def test_batch_sizes_sum_to_one_and_stop_at_the_cap(overflow):
     assert curve["size"] @ curve["probability"] == pytest.approx(scheme.expected_batch_size, rel=1e-7)
 
 
+def test_utilization_at_a_target_is_best_for_reject_and_worst_for_the_union_strategy():
+    curve = curves.utilization_of_cap(dataset_size=60_000, max_batch_sizes=[256], noise_multiplier=1.0, steps=14_000,
+                                      epsilon=3.0, delta=1e-5, adjacency="add-remove")  # fmt: skip
+    union, note, refined, reject = (float(curve[f"utilization_{o}_{a}"][0]) for o, a in curves.STRATEGIES)
+    assert 0.55 < union < note < refined < reject
+    assert (note, refined, reject) == pytest.approx((0.81, 0.89, 0.97), abs=0.01)
+
+
 def test_csv_keeps_every_bit():
     curve = curves.delta_of_epsilon(CURVE, points=5)
     back = columns(curve.to_csv())
@@ -120,11 +129,13 @@ def test_saved_pictures_repeat_to_the_byte_and_leave_nothing_else(tmp_path, suff
     assert len(first.read_bytes()) > 1000
 
 
-@pytest.mark.parametrize("kind", ["epsilon-steps", "delta-epsilon", "trade-off", "batch-sizes"])
+@pytest.mark.parametrize("kind", KINDS)
 def test_the_command_writes_pictures_and_numbers(tmp_path, kind):
     options = ["--dataset-size", "60000", "--expected-batch-size", "256", "--max-batch-size", "300",
                "--noise-multiplier", "1", "--steps", "100", "--adjacency", "zero-out", "--delta", "1e-5",
-               "--points", "3"]  # fmt: skip
+               "--points", "2"]  # fmt: skip
+    if kind in ("utilization", "frontier"):
+        options += ["--epsilon", "1"]
     for suffix in ("svg", "csv"):
         outcome = CliRunner().invoke(main, ["plot", kind, *options, "-o", str(tmp_path / f"a.{suffix}")])
         assert outcome.exit_code == 0, outcome.output

@@ -166,7 +166,7 @@ def plot(kind: str, output: str, **options: Any) -> None:
 
     epsilon-steps: privacy spent over a run. delta-epsilon: the privacy profile. trade-off: power of membership attacks.
     batch-sizes: their law, with the cap. utilization: rows in use against the cap at a target epsilon, for each policy
-    and analysis. frontier: the planner's choices.
+    and analysis. frontier: the noise that a target takes, against the steps.
     """
     from .report import whole_file
 
@@ -252,7 +252,15 @@ def _utilization(options: dict[str, Any]) -> Curve:
 
 
 def _frontier(options: dict[str, Any]) -> Curve:
-    raise InvalidArgumentError("frontier is not available")
+    from . import curves
+    from ._config import make_scheme
+
+    names = ("dataset_size", "max_batch_size", "steps", "epsilon", "delta", "adjacency")
+    given = {name: required(options, name) for name in names}
+    rate = make_scheme(options, "the command line").sampling_probability
+    with progress("planning", 100) as advance:
+        points = options["points"] or 7
+        return curves.frontier_of_steps(sampling_probability=rate, points=points, advance=advance, **given)
 
 
 _ARRAYS: dict[str, Callable[[dict[str, Any]], Curve]] = {

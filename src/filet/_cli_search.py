@@ -7,12 +7,16 @@ from typing import Any
 import click
 
 from ._cli_options import (
+    INTEGER,
     adjacency_option,
     analysis_option,
     delta_option,
     json_option,
+    note,
     print_json,
     print_pairs,
+    print_table,
+    progress,
     required,
     run_options,
 )
@@ -104,5 +108,78 @@ def _scheme_keys(scheme: Any) -> dict[str, Any]:
 
 
 @click.command()
-def plan(**options: Any) -> None:
-    """The run that wastes the least compute at a target epsilon."""
+@click.option("--dataset-size", type=INTEGER, help="Number of examples, public (add-remove: of the larger set).")
+@click.option("--max-batch-size", type=INTEGER, multiple=True, help="Rows the hardware takes; repeat to compare.")
+@click.option("--steps", type=INTEGER, multiple=True, help="Number of training steps; repeat to compare.")
+@click.option("--epochs", type=float, help="Instead: hardware rows in passes over the data set.")
+@click.option("--cycle-length", type=INTEGER, default=1, help="Groups of cyclic sampling, for BandMF.  [default: 1]")
+@click.option("--epsilon", type=float, help="The target epsilon (no default).")
+@delta_option
+@adjacency_option
+@json_option
+def plan(as_json: bool, **options: Any) -> None:
+    """The run that wastes the least compute at a target epsilon.
+
+    Finds the sampling probability and the noise of every policy and analysis at equal hardware cost, and ranks them by
+    the noise left on the mean gradient. A star marks the best with fixed shapes; "ideal" is out of reach of any sampler.
+
+    Example: filet plan --dataset-size 60000 --max-batch-size 256 --steps 14000 --epsilon 3 --delta 1e-5
+    --adjacency zero-out
+    """
+    from . import planning
+    from .report import round_up
+
+    names = ("dataset_size", "epsilon", "delta", "adjacency")
+    given = {name: required(options, name) for name in names}
+    given["max_batch_size"] = required({"max_batch_size": options["max_batch_size"] or None}, "max_batch_size")
+    if not options["steps"] and options["epochs"] is None:
+        raise InvalidArgumentError("steps is missing; pass --steps, or --epochs")
+    with progress("planning", 1000) as advance:
+        done = 0
+
+        def report(share: float, _: str) -> None:
+            nonlocal done
+            advance(round(1000 * share) - done)
+            done = round(1000 * share)
+
+        try:
+            found = planning.plan(
+                **given,
+                steps=options["steps"] or None,
+                epochs=options["epochs"],
+                cycle_length=options["cycle_length"],
+                progress=report,
+            )
+        except InvalidArgumentError as error:
+            if "cannot be met" in str(error):
+                raise NoSolutionError(str(error)) from None
+            raise
+    for reason in found.skipped:
+        note(f"skipped {reason}")
+    if as_json:
+        inputs = {
+            **given,
+            "steps": options["steps"],
+            "epochs": options["epochs"],
+            "cycle_length": options["cycle_length"],
+        }
+        print_json("plan", inputs, found.to_dict())
+        return
+    header = ["option", "batch", "steps", "probability", "noise", "rows used", "overflow", "noise/example", "x ideal"]
+    print_table(
+        header,
+        [
+            [
+                option.name + (" *" if option is found.best else ""),
+                str(option.max_batch_size),
+                str(option.steps),
+                repr(option.scheme.sampling_probability),
+                round_up(option.noise_multiplier, 6),
+                f"{100 * option.utilization:.1f} %",
+                round_up(option.overflow_probability, 2),
+                round_up(option.effective_noise),
+                round_up(option.ratio_to_ideal),
+            ]
+            for option in found.options
+        ],
+    )

@@ -263,3 +263,42 @@ def utilization_of_cap(
     target = f"{relation}, epsilon={epsilon:g}, delta={delta:g}"
     about = f"{target}; n={dataset_size}, noise multiplier {noise_multiplier:g}, {steps} steps"
     return Curve(columns, about)
+
+
+def frontier_of_steps(
+    *,
+    dataset_size: int,
+    max_batch_size: int,
+    sampling_probability: float,
+    steps: int,
+    epsilon: float,
+    delta: float,
+    adjacency: Adjacency | str,
+    points: int = 7,
+    advance: Advance = _quiet,
+) -> Curve:
+    """The planner's frontier: noise on the mean gradient that a target takes, against the number of steps.
+
+    Columns are named after the planner's strategies; nan where the target cannot be met.
+    """
+    from .planning import frontier
+
+    steps = _validate.integer("steps", steps, low=1, remedy="pass the number of training steps")
+    # From a thirtieth of the steps to thirty times as many.
+    counts = np.unique(np.maximum(1.0, np.round(steps * np.geomspace(1 / 30, 30, _points(points)))))
+    done = 0
+
+    def progress(share: float, _: str) -> None:
+        nonlocal done
+        advance(round(100 * share) - done)
+        done = round(100 * share)
+
+    found = frontier(
+        over="steps", values=counts, dataset_size=dataset_size, max_batch_size=max_batch_size,
+        sampling_probability=sampling_probability, epsilon=epsilon, delta=delta, adjacency=adjacency, progress=progress,
+    )  # fmt: skip
+    scheme = CappedPoisson(dataset_size, sampling_probability, max_batch_size)
+    relation = _validate.choice("adjacency", adjacency, Adjacency)
+    shape = f"n={scheme.dataset_size}, p={scheme.sampling_probability:.4g}, B={scheme.max_batch_size}"
+    about = f"{relation}, epsilon={epsilon:g}, delta={delta:g}; {shape}"
+    return Curve({"steps": found.x, **found.series}, about)

@@ -147,11 +147,23 @@ def plot_utilization_of_cap(curve: Curve, ax: Axes | None = None) -> Axes:
 
 
 def plot_frontier(curve: Curve, ax: Axes | None = None) -> Axes:
-    """The planner's frontier: its first two columns against each other, one point a plan."""
+    """The planner's frontier: noise on the mean gradient against the steps, one line for each strategy."""
     ax = ax or new_axes()
-    x, y = list(curve.columns)[:2]
-    ax.plot(curve[x], curve[y], color=BLUE, marker="o", markersize=3)
-    return finish(ax, curve, x.replace("_", " "), y.replace("_", " "), "Planner's frontier", legend=False)
+    names = {
+        "union": "truncate_union",
+        "note": "truncate_note",
+        "truncate": "truncate_refined",
+        "reject": "reject_refined",
+    }
+    for name, style_name in names.items():
+        colour, style, label = _STYLES[style_name]
+        if not np.isfinite(curve[name]).any():
+            label += " (impossible)"
+        ax.plot(curve["steps"], curve[name], color=colour, linestyle=style, marker="o", markersize=3, label=label)
+    ax.set_xscale("log")
+    ax.set_yscale("log")
+    unit = "noise on the mean gradient\n(clipping norms, one step)"
+    return finish(ax, curve, "training steps", unit, "Noise that the target takes")
 
 
 def save(ax: Axes, path: Any) -> None:
