@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from scipy.special import bdtr, bdtrc, chdtrc, gammainc, gammaincc, ndtr, pdtr, pdtrc
 
 from . import _validate
-from .binomial import log_pmf
+from .binomial import log_pmf, log_sf
 from .sampling import Batch, Batches, Sampler
 from .scheme import CappedPoisson, Overflow
 
@@ -188,6 +188,13 @@ def _rows(batch: Any, step: int) -> NDArray[np.int64]:
         ) from None
 
 
+def _log_chance(scheme: CappedPoisson, size: int) -> float:
+    n, p, cap = scheme.group_size, scheme.sampling_probability, scheme.max_batch_size
+    if scheme.overflow is Overflow.REJECT and (cap >= n or log_sf(cap, n, p) < -40.0):
+        return log_pmf(size, n, p)  # nothing is ever rejected
+    return scheme.log_batch_size_probability(size)
+
+
 def _log_size_law(scheme: CappedPoisson, low: int, high: int) -> NDArray[np.float64]:
     """log chances of the sizes low..high, from one value and the ratios of neighbours."""
     n, p, cap = scheme.group_size, scheme.sampling_probability, min(scheme.max_batch_size, scheme.group_size)
@@ -199,10 +206,10 @@ def _log_size_law(scheme: CappedPoisson, low: int, high: int) -> NDArray[np.floa
         ratios = np.log(np.maximum(n - k[:-1], 0.0) / (k[:-1] + 1.0)) + (math.log(p) - math.log1p(-p))
     logs = np.concatenate([[0.0], np.cumsum(ratios)])
     truncated = scheme.overflow is Overflow.TRUNCATE
-    start = log_pmf(anchor, n, p) if truncated else scheme.log_batch_size_probability(anchor)
+    start = log_pmf(anchor, n, p) if truncated else _log_chance(scheme, anchor)
     logs += start - logs[anchor - low]
     if truncated and high == cap:
-        logs[-1] = scheme.log_batch_size_probability(cap)
+        logs[-1] = _log_chance(scheme, cap)
     return np.asarray(logs)
 
 
@@ -236,7 +243,7 @@ def _size_checks(sizes: NDArray[np.int64], scheme: CappedPoisson) -> list[Check]
     cap = min(scheme.max_batch_size, scheme.group_size)
     smallest, parts = 1.0, []
     for name, size in (("empty", 0), ("full", cap)):
-        chance = min(1.0, math.exp(scheme.log_batch_size_probability(size)))
+        chance = min(1.0, math.exp(_log_chance(scheme, size)))
         count = int((sizes == size).sum())
         smallest = min(smallest, _binomial_p_value(count, steps, chance))
         parts.append(f"{count} {name}, expected {steps * chance:.4g}")
