@@ -51,16 +51,22 @@ class Side:
     def guess(self, log_delta: float) -> float:
         """A starting point for epsilon(delta): saddle-point approximation, or one single large loss."""
         jump = self._single_jump(log_delta)
-        spread = math.sqrt(
-            sum(
-                p.steps * float(np.exp(p.law.log_mass) @ np.square(np.minimum(p.law.loss, jump / 3)))
-                for p in self.phases
-            )
-            + self.gaussian
+        return jump if self._one_jump_decides(jump, log_delta) else self.saddle_point(log_delta)
+
+    def _one_jump_decides(self, epsilon: float, log_delta: float) -> bool:
+        """Whether epsilon is exceeded by one large loss rather than by several or by the bulk (a rule of thumb)."""
+        if not epsilon > 0.0:
+            return False
+        square = sum(
+            p.steps * float(np.exp(p.law.log_mass) @ np.square(np.minimum(p.law.loss, epsilon / 3)))
+            for p in self.phases
         )
-        if jump > 0 and spread * math.sqrt(-2.0 * log_delta) < jump:
-            return jump
-        return self.saddle_point(log_delta)
+        bulk = math.sqrt(max(0.0, -2.0 * log_delta) * (square + self.gaussian))
+        return bulk < epsilon and 0.5 * self._chance_above(epsilon / 2) ** 2 < self._chance_above(epsilon)
+
+    def _chance_above(self, loss: float) -> float:
+        """The expected number of losses above the given one."""
+        return sum(p.steps * float(np.exp(p.law.log_mass[p.law.loss > loss]).sum()) for p in self.phases)
 
     def _single_jump(self, log_delta: float) -> float:
         """The epsilon at which the sum of the steps' own deltas is delta."""
@@ -103,14 +109,9 @@ class Side:
         value, _, curvature = self.whole.moments(c)
         curvature += c**-2 + (c + 1.0) ** -2
         tilted = value - c * epsilon - math.log(c * (c + 1.0)) - 0.5 * math.log(2 * math.pi * curvature)
-        jump = sum(
-            p.steps * float((np.exp(p.law.log_mass) * -np.expm1(np.minimum(epsilon - p.law.loss, 0.0))).sum())
-            for p in self.phases
-        )
-        spread = math.sqrt(sum(p.steps * float(np.exp(p.law.log_mass) @ np.square(np.minimum(p.law.loss, epsilon / 3)))
-                               for p in self.phases) + self.gaussian)  # fmt: skip
+        jump = float(self.separate(np.array([epsilon]))[0])
         # where the bulk cannot reach epsilon the saddle point is far too high
-        if jump > 0.0 and 0.0 < spread * math.sqrt(-2.0 * math.log(min(jump, 0.5))) < epsilon:
+        if 0.0 < jump < 1.0 and self._one_jump_decides(epsilon, math.log(jump)):
             return math.log(jump)
         return tilted
 
@@ -124,7 +125,7 @@ class Side:
         best: tuple[float, Line, Composition, float] | None = None
         for stretch in (2.0, 1.3, 1.15, 1.07, 1.03):
             cap = epsilon * stretch
-            chance = sum(p.steps * float(np.exp(p.law.log_mass[p.law.loss > cap]).sum()) for p in self.phases)
+            chance = self._chance_above(cap)
             if not 0 < chance < 0.5 or 0.5 * chance**2 > 1e-3 * math.exp(log_delta):
                 continue
             line = Line(Composition(self.phases, self.gaussian, cap), epsilon, log_delta, shift)
@@ -378,6 +379,8 @@ class Run:
         if epsilon == 0.0:
             return Interval(0.0, 0.0)
         best = Interval(0.0, epsilon if math.isfinite(epsilon) else first.chernoff(log_delta))
+        if best.upper <= 0.9 * _ABSOLUTE:
+            return best
         for level in range(_REFINEMENTS):
             start = best.upper if math.isfinite(best.upper) else guess
             fineness = 2.0**level

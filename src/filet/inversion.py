@@ -136,7 +136,7 @@ class Line:
         cheap = 1.05 * self.beta * self.period / (2.0 * math.pi * _AFFORDABLE_NODES)
         shift = min(max(relative, min(cheap, absolute)), _LARGEST_CURVED_SHIFT)
         shift = min(max(shift, 5.0 * width * epsilon), 0.4 / self.c)
-        return min(shift, epsilon / 3.0) if epsilon > 1e-5 else shift
+        return min(shift, max(epsilon, 1e-4) / 1.5)  # a wider shift would smear the bulk over epsilon
 
     @property
     def curved(self) -> bool:
