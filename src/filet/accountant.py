@@ -48,7 +48,7 @@ class Phase:
         return -(-self.steps // self.scheme.cycle_length)
 
     @property
-    def gaussian_distance(self) -> bool:
+    def only_gaussian(self) -> bool:
         """Whether every step uses every example, so that only a Gaussian mechanism is left."""
         return self.scheme.sampling_probability == 1.0 and self.scheme.max_batch_size >= self.scheme.group_size
 
@@ -71,7 +71,7 @@ def _composite(phases: list[Phase], gaussian: float, adjacency: Adjacency) -> Co
         exponent += phase.overflow_exponent
         if phase.noise_multiplier == 0.0:
             exposed = True
-        elif phase.gaussian_distance:
+        elif phase.only_gaussian:
             distance = 2.0 if adjacency is Adjacency.REPLACE_ONE else 1.0
             gaussian += phase.rounds * (distance / phase.noise_multiplier) ** 2
         else:

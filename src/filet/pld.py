@@ -20,7 +20,7 @@ from .kernel import Array, LossLaw, Piece
 class Discrete:
     """A loss distribution under P: finite losses with log-masses, and the mass at infinite loss.
 
-    `error` bounds the relative error of `M(z) / M(c)` that stems from rounding of masses and losses (see `compose`).
+    `weight_error` bounds the relative error of the binomial weights behind it.
     """
 
     loss: Array
