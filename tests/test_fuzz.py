@@ -5,7 +5,7 @@ import math
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, assume, given, settings
+from hypothesis import HealthCheck, assume, example, given, settings
 from hypothesis import strategies as st
 
 import filet
@@ -80,6 +80,7 @@ def test_valid_schemes_of_every_size_have_sound_public_facts(scheme):
 @pytest.mark.xfail(reason="reject: the chance of a full batch underflows before its logarithm is taken", strict=False)
 @fuzz(100)
 @given(schemes(largest=1e9), st.floats(0.0, 1.0))
+@example(filet.CappedPoisson(148, 2.26e-6, 65, "reject"), 0.0)
 def test_every_batch_size_has_a_log_chance(scheme, share):
     size = int(share * min(scheme.max_batch_size, scheme.group_size))
     assert scheme.log_batch_size_probability(size) <= 1e-9

@@ -11,6 +11,7 @@ taken off P and added to Q, which lowers the bound too.
 
 from __future__ import annotations
 
+import functools
 import math
 from dataclasses import dataclass
 
@@ -133,7 +134,7 @@ def _best(scheme: CappedPoisson, sigma: float, rounds: int, adjacency: Adjacency
     best = 0.0
     for place, (guess, direction, pair) in enumerate(ranked[:_PROOFS]):
         if place < 4 or guess > best:  # guesses may be far off where single large losses decide
-            best = max(best, _epsilon(merged(pair, reach)[direction], rounds, log_delta))
+            best = max(best, _epsilon(merged(pair, reach, directions=(direction,))[0], rounds, log_delta))
     return best
 
 
@@ -164,6 +165,7 @@ def weight_error(scheme: CappedPoisson) -> float:
     return 1e-12 + 1e-15 * math.sqrt(scheme.group_size)
 
 
+@functools.lru_cache(maxsize=8)
 def _batch_law(scheme: CappedPoisson, count: int, n: int) -> tuple[int, Array, Array] | None:
     """Chances that a batch holds k of the equal others and x_1, or k and not x_1: the first k, and both arrays.
 
@@ -240,8 +242,8 @@ def _hypergeometric(k: Array, total: int, marked: int, drawn: int) -> Array:
     return np.asarray(weights / weights.sum())
 
 
-def merged(pair: Attack, reach: float, coarse: float = 1.0) -> tuple[Discrete, Discrete]:
-    """The pair on cells, merged to discrete losses, in both directions."""
+def merged(pair: Attack, reach: float, coarse: float = 1.0, directions: tuple[int, ...] = (0, 1)) -> list[Discrete]:
+    """The pair on cells, merged to discrete losses: P against Q (direction 0), and Q against P (1)."""
     clouds = pair.common + pair.only_p + pair.only_q
     single = all(cloud.weights.size == 1 and cloud.along == 0.0 for cloud in clouds)
     flat = all(cloud.across == 0.0 for cloud in clouds)
@@ -269,10 +271,11 @@ def merged(pair: Attack, reach: float, coarse: float = 1.0) -> tuple[Discrete, D
     beyond = pair.missing + (3.0 * float(ndtr(-far)) if not single else 0.0)
     # Without a common part, the weights of P and of Q may be off in opposite directions.
     slack = 0.0 if pair.common else 2.0 * pair.weight_error
-    return (
-        _by_loss(shared + p, shared + q + beyond, p - q - beyond, slack, pair.weight_error),
-        _by_loss(shared + q, shared + p + beyond, q - p - beyond, slack, pair.weight_error),
-    )
+    negligible = float(ndtr(-reach)) / shared.size
+    return [
+        _by_loss(shared + one, shared + other + beyond, one - other - beyond, slack, pair.weight_error, negligible)
+        for one, other in [((p, q), (q, p))[direction] for direction in directions]
+    ]
 
 
 def _cuts(low: float, high: float, width: float, fine: float) -> Array:
@@ -305,20 +308,20 @@ def _along(edges: Array, weights: Array, start: float, spacing: float, reach: fl
     return np.asarray(np.bincount(cell, weights=mass, minlength=counts.size), dtype=np.float64)
 
 
-def _by_loss(p: Array, q: Array, d: Array, slack: float, weight_error: float) -> Discrete:
-    """Cells of about the same loss become one outcome; cells without mass are dropped, which lowers every profile."""
-    keep = (p > 1e-300) & (q > 1e-300)
+def _by_loss(p: Array, q: Array, d: Array, slack: float, weight_error: float, negligible: float) -> Discrete:
+    """Cells of about the same loss become one outcome; cells of negligible mass are dropped, which lowers the bound."""
+    keep = (p > max(negligible, 1e-300)) & (q > 1e-300)
     p, q, d = p[keep], q[keep], d[keep]
     if p.size > 3 * _OUTCOMES:
         loss = np.log(p / q)
         order = np.argsort(loss)
-        cuts = [np.linspace(0.0, loss[order[-1]], _OUTCOMES)]  # for single large losses
-        for weight in (p[order], p[order] ** 0.25):  # for the bulk, and for the tails that decide small deltas
+        loss, p, q, d = loss[order], p[order], q[order], d[order]
+        cuts = [np.zeros(1, dtype=np.int64), np.searchsorted(loss, np.linspace(0.0, loss[-1], _OUTCOMES))]  # large losses
+        for weight in (p, np.sqrt(np.sqrt(p))):  # for the bulk, and for the tails that decide small deltas
             share = np.cumsum(weight)
-            cuts.append(loss[order][np.searchsorted(share, np.linspace(0.0, share[-1], _OUTCOMES)[1:-1])])
-        group = np.searchsorted(np.sort(np.concatenate(cuts)), loss)
-        p, q, d = (np.asarray(np.bincount(group, weights=mass), dtype=np.float64) for mass in (p, q, d))
-        p, q, d = p[p > 0.0], q[p > 0.0], d[p > 0.0]
+            cuts.append(np.searchsorted(share, np.linspace(0.0, share[-1], _OUTCOMES)[1:-1]))
+        starts = np.unique(np.minimum(np.concatenate(cuts), p.size - 1))
+        p, q, d = (np.add.reduceat(mass, starts) for mass in (p, q, d))
     ratio = d / q
     loss = np.where(np.abs(ratio) < 0.5, np.log1p(np.maximum(ratio, -0.75)), np.log(p) - np.log(q))
     return Discrete(loss - slack, np.log(p), 0.0, weight_error)
