@@ -16,7 +16,7 @@ import filet
 from filet.calibrate import calibrate_noise_multiplier
 
 matplotlib.use("Agg")
-from matplotlib import pyplot as plt  # noqa: E402  (the backend is chosen first, so that no display is needed)
+from matplotlib import pyplot as plt  # after the choice of a backend that needs no display
 
 EPSILON, DELTA, ADJACENCY = 3.0, 1e-5, "zero-out"
 ROWS = 64  # the hardware batch: every step processes this many rows, whatever the strategy
