@@ -288,6 +288,18 @@ def test_another_accountant_another_rate_and_contradicting_epochs_are_refused():
         engine_for(filet.CappedPoisson(40, 0.05, 4, overflow="reject"), analysis="note")
 
 
+def test_a_key_is_used_for_one_loader_only():
+    engine = engine_for()
+    private(engine, nn.Linear(6, 3))
+    with pytest.raises(filet.InvalidArgumentError, match="new key"):
+        private(engine, nn.Linear(6, 3))
+    fresh = engine_for(key=None)
+    one, two = (private(fresh, nn.Linear(6, 3))[2] for _ in range(2))
+    assert any(not torch.equal(x, other) for (x, _), (other, _) in zip(one, two, strict=True))
+    with pytest.raises(filet.StateError, match="between a batch and its step"):
+        private(engine_for(), nn.Linear(6, 3))[2].mask  # noqa: B018
+
+
 def test_opacus_own_calibration_works_with_the_accountant():
     class Ours(CappedAccountant):
         def __init__(self):

@@ -165,6 +165,8 @@ class _TurnLoader(CappedPoissonLoader):
     @property
     def mask(self) -> torch.Tensor:
         """The mask of the batch that was handed out last and not stepped yet."""
+        if not self.turn.masks:
+            raise StateError("no batch is waiting for its step; ask for the mask between a batch and its step")
         return self.turn.masks[-1]
 
 
@@ -242,6 +244,7 @@ class CappedPrivacyEngine(PrivacyEngine):
         self.steps = _validate.step_count(steps)
         self._draw: dict[str, Any] = {"epoch_steps": epoch_steps, "key": key, "secure": secure}
         self._turn = _Turn()
+        self._used = False
 
     def make_private(self, **arguments: Any) -> Any:
         """Opacus's `make_private`; `data_loader` gives the data set, collate function and workers, not the sampling."""
@@ -252,7 +255,14 @@ class CappedPrivacyEngine(PrivacyEngine):
         _allow("grad_sample_mode", arguments.get("grad_sample_mode", "hooks"), _GRAD_SAMPLE_MODES)
         _allow("poisson_sampling", arguments.get("poisson_sampling", True), (True,))
         _allow("batch_first", arguments.get("batch_first", True), (True,))
-        return super().make_private(**arguments)
+        if self._used and self._draw["key"] is not None:
+            raise InvalidArgumentError(
+                "this engine's key has a loader already, and a second one would draw the same batches; make a new engine"
+                " with a new key"
+            )
+        made = super().make_private(**arguments)
+        self._used = True
+        return made
 
     def make_private_with_epsilon(
         self, *, target_epsilon: float, target_delta: float, epochs: int | None = None, **arguments: Any
