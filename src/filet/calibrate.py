@@ -140,14 +140,15 @@ class Target:
         There the certified epsilon jumps to infinity, and takes seconds. The caller must prove what it found by `cost`.
         """
         curve = self.curve(scheme, noise, steps)
-        if not self._overflow_matters(curve):
+        if not self._overflow_matters(curve, 0.02):
             return self.cost(scheme, noise, steps)
-        ends = (self.epsilon, lowest(lambda e: _quick_delta(curve, e), 0.0, self.epsilon)[0])
-        delta = min(float(curve.delta(end)) for end in ends)
+        delta = float(curve.delta(self.epsilon))
+        if self._overflow_matters(curve):
+            delta = min(delta, float(curve.delta(lowest(lambda e: _quick_delta(curve, e), 0.0, self.epsilon)[0])))
         return math.log(delta / self.delta)
 
-    def _overflow_matters(self, curve: PrivacyCurve) -> bool:
-        return curve._run.overflow * math.exp(min(self.epsilon, 700.0)) > 0.5 * self.delta
+    def _overflow_matters(self, curve: PrivacyCurve, share: float = 0.5) -> bool:
+        return curve._run.overflow * math.exp(min(self.epsilon, 700.0)) > share * self.delta
 
     def look(self, scheme: CappedPoisson, noise: float, steps: int, thorough: bool = True) -> float:
         """A quick cost, on another scale and slightly too high: above 0 where the target is missed.
@@ -235,11 +236,11 @@ def solve(look: Cost, cost: Cost, proof: Cost, guess: float, limits: tuple[float
 
 def rough_noise(target: Target, scheme: CappedPoisson, steps: int, guess: float | None = None) -> float:
     """About the noise that the target takes, by coarse looks; infinite if no noise is enough."""
-    stride = 0.25 if guess is None else 0.02
+    stride = 0.25 if guess is None else 0.1
     if guess is None:
         guess = _guess_noise(target, scheme, Phase(scheme, 1.0, steps).rounds)
     found = climb(lambda x: target.look(scheme, math.exp(-x), steps, thorough=False), -math.log(guess), stride,
-                  _NOISE_LIMITS, tolerance=1e-3)  # fmt: skip
+                  _NOISE_LIMITS, tolerance=1e-3, slope=1.2 * math.sqrt(-math.log(target.delta)))  # fmt: skip
     if found.good is None:
         return math.inf
     return math.exp(-(found.good if found.root is None else found.root))

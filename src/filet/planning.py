@@ -26,6 +26,7 @@ from .scheme import Adjacency, CappedPoisson, Overflow
 Progress = Callable[[float, str], None]
 """Called with the share of the work that is done, in [0, 1], and with what comes next; "done" at the end."""
 
+_FULLER = 1e-3  # where the noise hardly depends on the probability, fuller batches break the tie
 _HIGHEST_REJECT = 1.0 - 1e-6  # at probability 1 policy reject accepts no batch
 
 
@@ -350,11 +351,9 @@ def _best_probability(target: Target, strategy: Strategy, hardware: CappedPoisso
         scheme, count, _ = _run_of(strategy, hardware, steps, p)
         if count < 1:
             return math.inf
-        known = [near for near in noises if math.isfinite(noises[near])]
-        # Noise grows about in proportion to the probability's square root at the least, so that neighbours help.
-        guess = noises[min(known, key=lambda near: abs(near - log_p))] if known else None
-        noises[log_p] = rough_noise(target, scheme, count, guess)
-        return math.log(noises[log_p] / scheme.expected_batch_size) - 0.5 * math.log(count)
+        noises[log_p] = rough_noise(target, scheme, count, _extrapolated(noises, log_p))
+        batch = scheme.expected_batch_size
+        return math.log(noises[log_p] / batch) - 0.5 * math.log(count) - _FULLER * math.log(batch)
 
     if strategy in (FIXED_SIZE, IDEAL):
         p = 1.0 if strategy is FIXED_SIZE else full
@@ -367,6 +366,17 @@ def _best_probability(target: Target, strategy: Strategy, hardware: CappedPoisso
     start = math.log(full) - strategy.deviations * relative if full < 1.0 else 0.0
     best = minimum(log_run_noise, min(start, highest), relative, highest)
     return min(math.exp(best), 1.0), noises.get(best, math.inf)
+
+
+def _extrapolated(noises: dict[float, float], log_p: float) -> float | None:
+    """A first guess of the noise from the two nearest probabilities whose noise is known."""
+    near = sorted((x for x in noises if math.isfinite(noises[x])), key=lambda x: abs(x - log_p))[:2]
+    if not near:
+        return None
+    slope = 0.5
+    if len(near) == 2:
+        slope = min(max(math.log(noises[near[1]] / noises[near[0]]) / (near[1] - near[0]), 0.0), 4.0)
+    return noises[near[0]] * math.exp(min(max(slope * (log_p - near[0]), -1.0), 1.0))
 
 
 def minimum(function: Callable[[float], float], start: float, stride: float, highest: float) -> float:
@@ -393,6 +403,7 @@ def minimum(function: Callable[[float], float], start: float, stride: float, hig
     while high < highest and at(high) < at(middle) and width < 1e4:
         width *= 1.6
         low, middle, high = middle, high, min(high + width, highest)
+    at(high)
     lowest(at, low, high, 5 + math.ceil(math.log(max((high - low) / stride, 1.0)) / math.log(1.618)))
     best = min(values, key=lambda x: values[x])
     left = max((x for x in values if x < best), default=best)
