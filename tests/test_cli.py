@@ -393,3 +393,74 @@ def test_plan_ranks_options_that_meet_the_target():
     assert len(lines) == 1 + len(answer["options"])
     assert [line.split()[0] for line in lines if " * " in line] == ["reject"]
     assert "steps is missing" in one_line(run(*options[:5], *TARGET), 2)
+
+
+# --- terminals and nonsense ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.skipif(os.name != "posix", reason="pseudo-terminals")
+def test_progress_bars_go_to_the_terminal_of_stderr_and_not_into_results():
+    import pty
+
+    main_end, terminal = pty.openpty()
+    command = [sys.executable, "-m", "filet.cli", "compare", *RUN, "--delta", "1e-5", "--adjacency", "zero-out"]
+    environment = {**ENVIRONMENT, "TERM": "xterm", "COLUMNS": "100"}
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=terminal, env=environment) as running:
+        text = running.stdout.read().decode()
+    os.close(terminal)
+    bar = os.read(main_end, 100_000).decode()
+    os.close(main_end)
+    assert "100%" in bar
+    assert "%]" not in text
+    assert "\x1b" not in text
+
+
+NONSENSE = [
+    "",
+    " ",
+    "nan",
+    "inf",
+    "-inf",
+    "-1",
+    "0",
+    "1",
+    "0.5",
+    "1e400",
+    "1e-400",
+    "9" * 30,
+    "abc",
+    "\N{SNOWMAN}",
+    "--json",
+]
+
+
+SLOW = [pytest.param(name, marks=pytest.mark.slow) for name in ("calibrate", "plan")]
+
+
+@pytest.mark.parametrize("command", ["epsilon", "delta", "explain", "compare", "sample", "plot", *SLOW])
+def test_nonsense_gives_an_answer_or_one_line_never_a_traceback(command, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    base = {"--dataset-size": 100, "--sampling-probability": 0.1, "--max-batch-size": 12, "--noise-multiplier": 1,
+            "--steps": 3, "--delta": 1e-3, "--epsilon": 1, "--adjacency": "zero-out", "--overflow": "truncate",
+            "--analysis": "refined", "--cycle-length": 1, "--key": 5, "--start": 0, "--points": 2,
+            "--output": "out.csv", "--max-epsilon": 5, "--expected-batch-size": None, "--epochs": None, "--config": None,
+            "--rank": None, "--world-size": None, "--key-file": None}  # fmt: skip
+    known = {flag for parameter in main.commands[command].params for flag in parameter.opts}
+    base = {flag: value for flag, value in base.items() if flag in known}
+    first = {"calibrate": ["steps"], "plot": ["batch-sizes"]}.get(command, [])
+    if command == "compare":
+        del base["--overflow"]
+    if command == "calibrate":
+        del base["--steps"]
+    for flag in base:
+        for value in NONSENSE:
+            arguments = [command, *first]
+            for other, standard in base.items():
+                chosen = value if other == flag else standard
+                arguments += [] if chosen is None else [other, str(chosen)]
+            outcome = run(*arguments)
+            assert isinstance(outcome.exception, (SystemExit, type(None))), (arguments, outcome.exception)
+            assert outcome.exit_code in (0, 1, 2, 3), arguments
+            if outcome.exit_code in (1, 2):
+                assert outcome.stderr.count("\n") == 1, (arguments, outcome.stderr)
+                assert outcome.stdout == "", arguments

@@ -81,6 +81,8 @@ class Group(click.Group):
         except BrokenPipeError:  # the reader went away: say nothing, and keep Python from complaining at exit
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             code = CANNOT_ANSWER
+        except ArithmeticError as error:
+            code = _complain(f"these numbers are out of range ({error}); please report them", CANNOT_ANSWER)
         except MemoryError:
             code = _complain("not enough memory for this question; ask for less at a time", CANNOT_ANSWER)
         sys.exit(code if isinstance(code, int) else ANSWERED)
