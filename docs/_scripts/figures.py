@@ -30,6 +30,10 @@ def gain() -> None:
             curve = filet.account(scheme, noise_multiplier=sigma, steps=steps, adjacency="zero-out", analysis=analysis)
             epsilon = curve.epsilon(delta)
             values.append(epsilon if math.isfinite(epsilon) else math.nan)
+        infinite = [index for index, value in enumerate(values) if math.isnan(value)]
+        if infinite:  # the line leaves the picture at the last cap with an infinite epsilon
+            values[infinite[-1]] = 1e3
+            label += f"\n(infinite at caps up to {caps[infinite[-1]]})"
         ax.plot(caps, values, color=colour, linestyle=style, label=label)
     plain = filet.account(
         filet.CappedPoisson(n, mean / n, n), noise_multiplier=sigma, steps=steps, adjacency="zero-out"
