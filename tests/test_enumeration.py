@@ -292,7 +292,7 @@ def test_long_no_bound_is_below_the_truth(seed: int) -> None:
 @pytest.mark.parametrize("adjacency", ADJACENCIES)
 def test_long_optimiser_finds_no_violation(adjacency: str, overflow: str) -> None:
     rng = np.random.default_rng(9)
-    for config in configs(rng, 60, largest=5):
+    for config in configs(rng, 30, largest=5):
         if config.p == 1 and overflow == "reject" and config.n > config.B:
             continue
         config = Config(config.n, config.p, config.B, config.sigma, overflow, adjacency)

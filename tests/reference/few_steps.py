@@ -60,7 +60,7 @@ def two_steps(L: exact.Law, eps: Any, digits: int = 22, profile: Any = None, deg
             cuts = {low, top, *marks}
             cuts |= {low + j * s / 2 for j in range(1, int((top - low) / (s / 2)) + 1)}
             for m in marks:  # the profile need not be analytic there: panels shrinking towards the mark
-                cuts |= {c for k in range(1, 2 * digits) for c in (m - s / 2**k, m + s / 2**k) if low < c < top}
+                cuts |= {c for k in range(1, 36) for c in (m - s / 2**k, m + s / 2**k) if low < c < top}
             ordered = sorted(c for c in cuts if c <= top)
 
             def term(x: mpf, t: exact.Piece = t, ratio: Any = ratio) -> mpf:
@@ -100,7 +100,7 @@ def two_steps_epsilon(delta: float, **step: Any) -> tuple[mpf, mpf]:
         return exact.profile(e, **step)
 
     def miss(e):
-        return mpmath.log(two_steps(L, e, profile=h) / mpf(delta))
+        return mpmath.log(two_steps(L, e, profile=h, degree=3) / mpf(delta))
 
     x0, x1 = mpf(high), mpf(high) * (1 + mpf(10) ** -5)
     f0, f1 = miss(x0), miss(x1)
@@ -109,7 +109,7 @@ def two_steps_epsilon(delta: float, **step: Any) -> tuple[mpf, mpf]:
             break
         x0, x1, f0 = x1, x1 - f1 * (x1 - x0) / (f1 - f0), f1
         f1 = miss(x1)
-    return x1, two_steps_error(x1, delta, degree=5, **step)
+    return x1, two_steps_error(x1, delta, degree=4, **step)
 
 
 def two_steps_error(eps: mpf, delta: float, degree: int = 4, **step: Any) -> mpf:

@@ -1,4 +1,4 @@
-"""Write `tables/profiles.csv` and `tables/composed.csv`: python make_tables.py [profiles|named|random|rare] ...
+"""Write `tables/profiles.csv` and `tables/composed.csv`: python make_tables.py [PART] ...
 
 Without arguments everything is made, in about 15 minutes on one core. Each composed row is computed twice, with other
 tilt, period and quadrature grids; `digits` is how many decimal digits of epsilon the two share (at most 20), and the
@@ -38,7 +38,7 @@ HEADERS = {
 # Composed epsilons: the epsilon at which `steps` steps have delta(epsilon) = delta, one direction only
 # (a guarantee is the maximum over forward and reverse). analysis poisson: no cap, B is ignored.
 # Made by tests/reference/make_tables.py; `digits`: how many digits of epsilon two computations with different contours
-# and grids share. part: settings A-E, random parameters, or rare (steps * p about 1 or less, or few steps).
+# and grids share. part: settings A-E, random parameters, rare hits (steps * p about 1 or less), two steps.
 # p, sigma and delta are the doubles printed here.
 """,
 }
@@ -132,16 +132,17 @@ def random_parameters(count: int = 110) -> list[dict[str, Any]]:
     return rows
 
 
+def put(rows: list[dict[str, Any]], r: dict[str, Any], epsilon: Any, delta: float, digits: int, part: str) -> None:
+    print(part, list(r.values()), delta, text(epsilon), "digits", digits, flush=True)
+    if digits < 8:
+        raise ArithmeticError(f"only {digits} digits: {r}")
+    rows.append({**r, "epsilon": text(epsilon), "delta": repr(delta), "digits": digits, "part": part})
+    store(part, rows)  # these are slow: keep what there is
+
+
 def rare() -> list[dict[str, Any]]:
-    """Few steps and rare hits, without the transform: plain Poisson by convolution, everything for two steps."""
-    rows = []
-
-    def put(r: dict[str, Any], epsilon: Any, delta: float, digits: int) -> None:
-        print("rare", list(r.values()), delta, text(epsilon), "digits", digits, flush=True)
-        if digits < 8:
-            raise ArithmeticError(f"only {digits} digits: {r}")
-        rows.append({**r, "epsilon": text(epsilon), "delta": repr(delta), "digits": digits, "part": "rare"})
-
+    """Few steps and rare hits of plain Poisson sampling, by convolution at two resolutions."""
+    rows: list[dict[str, Any]] = []
     for p, sigma, steps, deltas in [
         (1e-3, 1.0, 3, [1e-5, 1e-12]), (1e-3, 1.0, 10, [1e-6, 1e-20]), (1e-2, 0.7, 5, [1e-3, 1e-12]),
         (5e-2, 2.0, 4, [1e-3, 1e-10]), (1e-6, 1.0, 100, [1e-8, 1e-30]), (1e-5, 0.6, 30, [1e-6, 1e-15]),
@@ -154,24 +155,33 @@ def rare() -> list[dict[str, Any]]:
                     one, two = coarse.epsilon(delta, direction), fine.epsilon(delta, direction)
                     setting = {"n": 1_000_000, "p": p, "B": 1_000_000, "sigma": sigma, "steps": steps}
                     r = row(setting, ("none", "add-remove", "poisson"), direction)
-                    put(r, mpmath.mpf(two), delta, min(14, common_digits(mpmath.mpf(one), mpmath.mpf(two))))
+                    digits = min(14, common_digits(mpmath.mpf(one), mpmath.mpf(two)))
+                    put(rows, r, mpmath.mpf(two), delta, digits, "rare")
+    return rows
+
+
+def two_steps() -> list[dict[str, Any]]:
+    """Two steps of everything: by the transform where it decays, checked by direct quadrature; otherwise the latter."""
+    rows: list[dict[str, Any]] = []
     rng = np.random.default_rng(2)
     for combination in exact.COMBINATIONS:
         for direction in ("forward", "reverse"):
             if combination[1:] == ("zero-out", "note"):  # no closed form: too slow
                 continue
-            n, p = int(10 ** rng.uniform(1, 6)), float(10 ** rng.uniform(-1.5, -0.3))
+            n, p = int(10 ** rng.uniform(1, 5)), float(10 ** rng.uniform(-1.5, -0.3))
             B = max(1, round(n * p + rng.uniform(-1, 2) * np.sqrt(n * p)))
             setting = {"n": n, "p": p, "B": B, "sigma": round(float(rng.uniform(0.5, 2)), 2), "steps": 2}
             delta = float(f"{10 ** rng.uniform(-12, -3):.3g}")
             r = row(setting, combination, direction)
             step = {k: r[k] for k in r if k != "steps"}
-            try:  # by the transform where it decays, checked by direct quadrature; otherwise by the latter alone
+            try:
+                if exact.law(**step).atoms:  # atoms: the transform does not decay
+                    raise ArithmeticError
                 epsilon = exact.Composed(exact.law(**step), 2, digits=20, most=5000).epsilon(delta)
-                error = few_steps.two_steps_error(epsilon, delta, **step)
+                error = few_steps.two_steps_error(epsilon, delta, degree=3, **step)
             except ArithmeticError:
                 epsilon, error = few_steps.two_steps_epsilon(delta, **step)
-            put(r, epsilon, delta, min(20, int(-mpmath.log10(error + mpmath.mpf(10) ** -30))))
+            put(rows, r, epsilon, delta, min(20, int(-mpmath.log10(error + mpmath.mpf(10) ** -30))), "two steps")
     return rows
 
 
@@ -208,14 +218,14 @@ def profiles(count: int = 480) -> list[dict[str, Any]]:
 
 def store(part: str, rows: list[dict[str, Any]]) -> None:
     kept = [r for r in read("composed") if r["part"] != part]
-    order = ["named", "random", "rare"]
+    order = ["named", "random", "rare", "two steps"]
     write("composed", sorted([*kept, *rows], key=lambda r: order.index(r["part"])), ["digits", "part"])
 
 
 if __name__ == "__main__":
-    wanted = sys.argv[1:] or ["profiles", "named", "random", "rare"]
+    wanted = sys.argv[1:] or ["profiles", "named", "random", "rare", "two steps"]
     for part in wanted:
         if part == "profiles":
             write("profiles", profiles(), [])
         else:
-            store(part, {"named": named, "random": random_parameters, "rare": rare}[part]())
+            store(part, {"named": named, "random": random_parameters, "rare": rare, "two steps": two_steps}[part]())
