@@ -31,6 +31,7 @@ _CELL = 0.02  # standard deviations; merging such cells costs about _CELL^2 / 12
 _PLANE_CELL = 0.08  # the same where cells have two dimensions
 _WIDEST_CELL = 15.0  # far from the cap, where the number of others tells little
 _COARSE = 5.0  # factor for a first look
+_MOST_CELLS = 600_000
 _OUTCOMES = 1_200
 _PROOFS = 6
 _TINY = 1e-4  # epsilons below this are not worth a composition
@@ -134,7 +135,8 @@ def _best(scheme: CappedPoisson, sigma: float, rounds: int, adjacency: Adjacency
     best = 0.0
     for place, (guess, direction, pair) in enumerate(ranked[:_PROOFS]):
         if place < 4 or guess > best:  # guesses may be far off where single large losses decide
-            best = max(best, _epsilon(merged(pair, reach, directions=(direction,))[0], rounds, log_delta))
+            for law in merged(pair, reach, directions=(direction,)):
+                best = max(best, _epsilon(law, rounds, log_delta))
     return best
 
 
@@ -204,7 +206,7 @@ def _batch_law(scheme: CappedPoisson, count: int, n: int) -> tuple[int, Array, A
         inside = p * free_with + full * (cap / n) * _hypergeometric(k, others, count, cap - 1)
         outside = (1.0 - p) * free + full * (1.0 - cap / n) * _hypergeometric(k, others, count, cap)
     total = float(inside.sum() + outside.sum())
-    if not abs(total - 1.0) < 10.0 * weight_error(scheme):  # underflow: this attack is not worth a special case
+    if not abs(total - 1.0) < weight_error(scheme):  # underflow: this attack is not worth a special case
         return None
     return low, inside / total, outside / total
 
@@ -243,19 +245,23 @@ def _hypergeometric(k: Array, total: int, marked: int, drawn: int) -> Array:
 
 
 def merged(pair: Attack, reach: float, coarse: float = 1.0, directions: tuple[int, ...] = (0, 1)) -> list[Discrete]:
-    """The pair on cells, merged to discrete losses: P against Q (direction 0), and Q against P (1)."""
+    """The pair on cells, merged to discrete losses: P against Q (direction 0), and Q against P (1).
+
+    Empty if that would take too many cells, which happens with almost no noise.
+    """
     clouds = pair.common + pair.only_p + pair.only_q
     single = all(cloud.weights.size == 1 and cloud.along == 0.0 for cloud in clouds)
     flat = all(cloud.across == 0.0 for cloud in clouds)
     width = coarse * (_CELL if single or flat else _PLANE_CELL)
     along = across = np.array([-np.inf, np.inf])
     if not flat:
-        spots = [pair.scale * cloud.across for cloud in clouds]
-        across = _cuts(min(spots) - reach, max(spots) + reach, width, math.inf)
+        across = _around(sorted({pair.scale * cloud.across for cloud in clouds}), reach, width)
     if not single:
         first = min(pair.first + cloud.along for cloud in clouds)
         last = max(pair.first + cloud.along + cloud.weights.size - 1 for cloud in clouds)
         along = _cuts(pair.scale * first - reach, pair.scale * last + reach, width, 2.0 * reach + 6.0)
+    if along.size * across.size > _MOST_CELLS:
+        return []
     # Components farther than this from a cell are left out; beyond 38 their mass is no float. Wide noise has small
     # losses, for which fewer will do.
     far = 38.0 if pair.scale > 0.2 else max(reach, 15.0)
@@ -278,8 +284,21 @@ def merged(pair: Attack, reach: float, coarse: float = 1.0, directions: tuple[in
     ]
 
 
+def _around(spots: list[float], reach: float, width: float) -> Array:
+    """Edges of fine cells within `reach` of each spot; one cell for each gap."""
+    parts = []
+    low = spots[0] - reach
+    for spot, following in zip(spots, [*spots[1:], math.inf], strict=True):
+        if following - spot > 2.0 * reach:
+            parts.append(np.linspace(low, spot + reach, math.ceil((spot + reach - low) / width) + 1))
+            low = following - reach
+    return np.concatenate(parts)
+
+
 def _cuts(low: float, high: float, width: float, fine: float) -> Array:
     """Edges from low to high: cells of one width in the upper part of length `fine`, then wider and wider ones."""
+    if high - low > _WIDEST_CELL * _MOST_CELLS:
+        return np.zeros(2 * _MOST_CELLS)  # too many, and refused as such
     count = math.ceil(min(high - low, fine) / width)
     edges = [high - width * i for i in range(count + 1)]
     while edges[-1] > low:
@@ -329,21 +348,32 @@ def _by_loss(p: Array, q: Array, d: Array, slack: float, weight_error: float, ne
 
 def _guess(law: Discrete, rounds: int, log_delta: float) -> float:
     """About the epsilon that this law leads to; nothing is proven."""
-    if rounds == 1:
+    if rounds == 1 or _hopeless(law, rounds, log_delta):
         return _one_step(law, log_delta)
-    value = Side([(law, rounds)], 0.0, above=False).guess(log_delta)
+    try:
+        value = Side([(law, rounds)], 0.0, above=False).guess(log_delta)
+    except ArithmeticError:  # losses beyond all bounds
+        return 0.0
     return 0.0 if math.isnan(value) else value
 
 
 def _epsilon(law: Discrete, rounds: int, log_delta: float) -> float:
     """The largest epsilon that is refuted; 0 if none."""
     best = _one_step(law, log_delta)
-    side = Side([(law, rounds)], 0.0, above=False)
-    guess = side.guess(log_delta)
-    if rounds > 1 and guess > _TINY:
-        value, _ = solve(side, log_delta, guess, 1.0)
-        best = best if math.isnan(value) else max(best, value)
-    return best
+    guess = _guess(law, rounds, log_delta)
+    if rounds == 1 or guess <= _TINY or _hopeless(law, rounds, log_delta):
+        return best
+    try:
+        value, _ = solve(Side([(law, rounds)], 0.0, above=False), log_delta, guess, 1.0)
+    except ArithmeticError:  # what one step proves is still true
+        return best
+    return best if math.isnan(value) else max(best, value)
+
+
+def _hopeless(law: Discrete, rounds: int, log_delta: float) -> bool:
+    """Whether even epsilon = 0 holds, as total variation distances add up."""
+    distance = float((np.exp(law.log_mass) * -np.expm1(np.minimum(-law.loss, 0.0))).sum())
+    return rounds * distance <= math.exp(log_delta)
 
 
 def _one_step(law: Discrete, log_delta: float) -> float:
