@@ -52,6 +52,14 @@ def test_python_examples_are_doctests_and_links_lead_somewhere(page):
         assert (DOCS / figure).exists(), f"{page} shows {figure}"
 
 
+def test_the_reference_lists_every_public_name():
+    import filet
+
+    text = (DOCS / "reference.md").read_text(encoding="utf-8")
+    missing = [name for name in filet.__all__ if not re.search(rf"filet\.{name}$", text, re.M)]
+    assert missing == []
+
+
 @pytest.mark.slow
 def test_the_site_builds_without_warnings_and_loads_nothing_from_the_network(tmp_path):
     pytest.importorskip("sphinx")
