@@ -164,14 +164,21 @@ def test_plain_poisson_agrees_with_dp_accounting(steps: int, epsilon: float, del
     )
     # A bracket that does not hold their answer raises, so that the narrow one only saves time.
     theirs = dp_accounting.calibrate_dp_mechanism(
-        pld.PLDAccountant, event, epsilon, delta, dp_accounting.ExplicitBracketInterval(0.97 * ours, 1.03 * ours), tol=1e-4
+        pld.PLDAccountant,
+        event,
+        epsilon,
+        delta,
+        dp_accounting.ExplicitBracketInterval(0.97 * ours, 1.03 * ours),
+        tol=1e-4,
     )
     assert ours == pytest.approx(theirs, rel=1e-3)
 
 
 def test_a_full_batch_takes_the_noise_of_the_gaussian_mechanism() -> None:
     # sensitivity 1, epsilon 1, delta 1e-5: Balle and Wang (2018) give 3.730632
-    noise = calibrate_noise_multiplier(CappedPoisson(10, 1.0, 10), steps=1, epsilon=1.0, delta=1e-5, adjacency="zero-out")
+    noise = calibrate_noise_multiplier(
+        CappedPoisson(10, 1.0, 10), steps=1, epsilon=1.0, delta=1e-5, adjacency="zero-out"
+    )
     assert noise == pytest.approx(3.730632, rel=1e-4)
 
 

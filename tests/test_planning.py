@@ -122,7 +122,9 @@ def test_the_table_says_what_was_skipped(planned: Plan) -> None:
 
 
 def test_where_the_noise_does_not_depend_on_the_probability_batches_are_full() -> None:
-    found = plan(dataset_size=2_000, max_batch_size=1_000, steps=2_000, epsilon=0.3, delta=1e-5, adjacency="replace-one")
+    found = plan(
+        dataset_size=2_000, max_batch_size=1_000, steps=2_000, epsilon=0.3, delta=1e-5, adjacency="replace-one"
+    )
     assert found.best.utilization > 0.85
     assert found.best.ratio_to_ideal < 1.01
 
@@ -228,7 +230,13 @@ def test_frontier_over_batches_finds_the_best_probability() -> None:
     ],
 )
 def test_frontier_refuses_bad_arguments_before_any_work(changes: dict[str, Any], reason: str) -> None:
-    good = {"over": "steps", "values": [10], "max_batch_size": 48, "sampling_probability": 0.01, "noise_multiplier": 1.0}
+    good = {
+        "over": "steps",
+        "values": [10],
+        "max_batch_size": 48,
+        "sampling_probability": 0.01,
+        "noise_multiplier": 1.0,
+    }
 
     def no_work(share: float, label: str) -> None:
         raise AssertionError("work was done")

@@ -188,7 +188,9 @@ class Plan:
             ))  # fmt: skip
         widths = [max(len(row[i]) for row in rows) for i in range(len(head))]
         lines = [
-            "  ".join(cell.ljust(w) if i == 0 else cell.rjust(w) for i, (cell, w) in enumerate(zip(row, widths, strict=True)))
+            "  ".join(
+                cell.ljust(w) if i == 0 else cell.rjust(w) for i, (cell, w) in enumerate(zip(row, widths, strict=True))
+            )
             for row in rows
         ]
         title = (f"dataset_size={self.dataset_size}, epsilon={self.epsilon:g}, delta={self.delta:g}, {self.adjacency};"
@@ -262,7 +264,9 @@ def plan(
                 progress(share, f"{strategy.name}, batch {hardware.max_batch_size}, {count} steps")
             option = _best_option(target, strategy, hardware, count)
             if option is None:
-                skipped.append(f"{strategy.name} (batch {hardware.max_batch_size}, {count} steps): no noise meets the target")
+                skipped.append(
+                    f"{strategy.name} (batch {hardware.max_batch_size}, {count} steps): no noise meets the target"
+                )
                 continue
             if ideal is None:
                 ideal = option.run_noise
@@ -298,7 +302,9 @@ def _settings(dataset_size: Any, max_batch_size: Any, steps: Any, epochs: Any,
         return [(scheme, count) for scheme in hardware for count in counts]
     passes = _validate.real("epochs", epochs, rule="in (0, inf)", remedy="pass the number of passes over the data")
     if not 0.0 < passes < math.inf:
-        raise _validate.fail(f"epochs={_validate.show(passes)} is not in (0, inf); pass the number of passes over the data")
+        raise _validate.fail(
+            f"epochs={_validate.show(passes)} is not in (0, inf); pass the number of passes over the data"
+        )
     return [(scheme, max(1, math.ceil(passes * scheme.dataset_size / scheme.max_batch_size))) for scheme in hardware]
 
 
@@ -434,7 +440,9 @@ class Frontier:
 
     def to_dict(self) -> dict[str, Any]:
         """Plain JSON types; nan and infinity become None."""
-        series = {name: [float(v) if math.isfinite(v) else None for v in values] for name, values in self.series.items()}
+        series = {
+            name: [float(v) if math.isfinite(v) else None for v in values] for name, values in self.series.items()
+        }
         return {"x_label": self.x_label, "y_label": self.y_label, "x": self.x.tolist(), "series": series}
 
 
@@ -487,7 +495,9 @@ def frontier(
     if given[over] is not None:
         raise _validate.fail(f"{over}={_validate.show(given[over])} is also the x axis; pass it in values only")
     if (noise_multiplier is None) == (epsilon is None):
-        raise _validate.fail("exactly one of noise_multiplier (draws epsilon) and epsilon (draws noise) is needed; pass one")
+        raise _validate.fail(
+            "exactly one of noise_multiplier (draws epsilon) and epsilon (draws noise) is needed; pass one"
+        )
     free = {"sampling_probability"} if epsilon is not None else set()
     missing = [name for name in given if given[name] is None and name != over and name not in free]
     if missing:
