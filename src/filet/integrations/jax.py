@@ -1,3 +1,4 @@
+# mypy: disable-error-code="import-not-found", allow-subclassing-any
 """Capped Poisson batches for JAX: a sampler that runs inside `jax.jit`, and host batches as fixed-shape arrays."""
 
 from __future__ import annotations

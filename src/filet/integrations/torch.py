@@ -1,3 +1,4 @@
+# mypy: disable-error-code="import-not-found", allow-subclassing-any
 """Capped Poisson batches for PyTorch: fixed-shape tensors with a mask, over workers and ranks, resumable."""
 
 from __future__ import annotations
