@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import ast
+import importlib
 import re
 import subprocess
 import sys
 from pathlib import Path
+
+import pytest
 
 import filet
 
@@ -89,13 +92,12 @@ def test_importing_filet_loads_no_optional_package() -> None:
 
 def test_public_names_are_pinned() -> None:
     assert filet.__all__ == sorted(filet.__all__)
-    for name in filet.__all__:
-        assert hasattr(filet, name)
-    visible = {
-        name for name in vars(filet) if not name.startswith("_") and not hasattr(getattr(filet, name), "__path__")
-    }
-    modules_seen = {name for name in visible if type(getattr(filet, name)).__name__ == "module"}
-    assert visible - modules_seen == set(filet.__all__)
+    assert set(filet._HOME) == set(filet.__all__)
+    for name, module in filet._HOME.items():
+        assert getattr(filet, name) is getattr(importlib.import_module(f"filet.{module}"), name)
+    assert set(filet.__all__) <= set(dir(filet))
+    with pytest.raises(AttributeError, match="no attribute"):
+        _ = filet.Poisson
 
 
 def test_the_changelog_and_the_package_agree_on_the_version() -> None:

@@ -43,9 +43,11 @@ class Composite:
         if self.exposed:
             return Interval(0.0, 1.0)
         parts = [direction.delta(epsilon) for direction in self.directions]
-        extra = self.overflow * (1.0 + math.exp(epsilon)) if self.overflow else 0.0
+        extra = self.overflow * (1.0 + math.exp(min(epsilon, 700.0))) if self.overflow else 0.0
         lower = max((part.lower for part in parts), default=0.0)
         upper = max((part.upper for part in parts), default=0.0)
+        if self.overflow and epsilon > 700.0:
+            return Interval(lower, 1.0)
         return Interval(min(1.0, lower + extra * (1 - 1e-8)), min(1.0, upper + extra))
 
     def _plain_epsilon(self, delta: float) -> Interval:
