@@ -11,7 +11,9 @@ from scipy.special import log_ndtr
 
 from .engine import Interval, Run
 from .kernel import LossLaw
+from .pld import UNDERFLOW
 
+_FAR = 1e12
 _CLOSED_FORM_ERROR = 1e-9  # relative rounding error of closed-form deltas, generously
 
 
@@ -42,6 +44,8 @@ class Composite:
     def delta(self, epsilon: float) -> Interval:
         if self.exposed:
             return Interval(0.0, 1.0)
+        if epsilon > _FAR:  # delta falls in epsilon; sums of squares would overflow further out
+            return Interval(0.0, self.delta(_FAR).upper) if not self.overflow else Interval(0.0, 1.0)
         parts = [direction.delta(epsilon) for direction in self.directions]
         extra = self.overflow * (1.0 + math.exp(min(epsilon, 700.0))) if self.overflow else 0.0
         lower = max((part.lower for part in parts), default=0.0)
@@ -140,11 +144,12 @@ def _direction(run: Run) -> _Direction:
 def _one_step(run: Run) -> _Direction:
     """The profile itself; the discrete laws say where to look."""
     law = run.laws[0][0]
+    lost = law.lost + UNDERFLOW
     error = _CLOSED_FORM_ERROR + 20 * law.weight_error
 
     def delta(epsilon: float) -> Interval:
         value = float(law.profile(np.array([epsilon]))[0])
-        return Interval(value * (1 - error), min(1.0, value * (1 + error) + law.lost))
+        return Interval(value * (1 - error), min(1.0, value * (1 + error) + lost))
 
     def epsilon(goal: float) -> Interval:
         bracket = run.one_step(goal)
@@ -154,7 +159,7 @@ def _one_step(run: Run) -> _Direction:
         for _ in range(4):
             grid = np.linspace(low, high, 65)
             values = law.profile(grid)
-            enough = values * (1 + error) + law.lost <= goal
+            enough = values * (1 + error) + lost <= goal
             refuted = values * (1 - error) >= goal
             if enough.any():
                 high = min(high, float(grid[enough].min()))

@@ -16,6 +16,10 @@ import numpy as np
 from .kernel import Array, LossLaw, Piece
 
 
+# More than all masses that underflow to zero together, per step; put on an infinite loss in upper bounds.
+UNDERFLOW = 1e-300
+
+
 @dataclass(frozen=True)
 class Discrete:
     """A loss distribution under P: finite losses with log-masses, and the mass at infinite loss.
@@ -105,7 +109,7 @@ def _ordered_cells(piece: Piece, x: Array) -> tuple[Array, Array, Array, Array]:
 def discretise_above(law: LossLaw, edges: list[Array]) -> Discrete:
     """The dominating discrete loss on the given cells."""
     losses, masses = [], []
-    infinite = law.lost
+    infinite = law.lost + UNDERFLOW
     for piece, x in zip(law.pieces, edges, strict=True):
         loss, p, q, d = _ordered_cells(piece, x)
         at = np.zeros_like(loss)  # P-mass at each edge loss
