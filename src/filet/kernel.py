@@ -161,5 +161,5 @@ class LossLaw:
         for piece in self.pieces:
             total += piece.profile(epsilon)
         for atom in self.atoms:
-            total += np.where(atom.loss > epsilon, -np.expm1(epsilon - atom.loss), 0.0) * atom.p
+            total += -np.expm1(np.minimum(epsilon - atom.loss, 0.0)) * atom.p
         return total
