@@ -255,6 +255,15 @@ def test_limits_of_noise_and_steps() -> None:
     assert account(scheme, noise_multiplier=1e6, steps=5, adjacency="zero-out").epsilon(1e-12) < 1e-3
 
 
+def test_a_delta_below_what_floats_resolve_is_refused_rather_than_guessed() -> None:
+    for steps in (1, 100):
+        curve = account(A.scheme(), noise_multiplier=1.0, steps=steps, adjacency="zero-out")
+        assert curve.epsilon(1e-280) > curve.epsilon(1e-200) > 10
+        with pytest.raises(filet.NotCertifiedError, match="delta=5e-324"):
+            curve.epsilon(5e-324)
+        assert 0.0 < curve.delta(1e300) < 1e-250
+
+
 def test_arrays_in_arrays_out() -> None:
     curve = account(A.scheme(), noise_multiplier=1.0, steps=100, adjacency="zero-out")
     deltas = np.array([[1e-3, 1e-5], [1e-7, 1e-9]])

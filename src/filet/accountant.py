@@ -161,7 +161,7 @@ class PrivacyCurve:
 
     def _epsilon_bounds(self, delta: float) -> Bounds:
         bracket = self._run.epsilon(delta)
-        if bracket.upper < math.inf and wide(bracket):
+        if bracket.lower < math.inf and (bracket.upper == math.inf or wide(bracket)):
             raise NotCertifiedError(
                 f"epsilon at delta={delta!r} is only known to lie in [{bracket.lower!r}, {bracket.upper!r}];"
                 " use a larger delta, or report these parameters"

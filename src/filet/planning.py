@@ -79,6 +79,10 @@ class Option:
     ratio_to_ideal: float
 
     @property
+    def recommendable(self) -> bool:
+        return self.fixed_shape and self.analysis is Analysis.REFINED
+
+    @property
     def expected_batch_size(self) -> float:
         return self.scheme.expected_batch_size
 
@@ -145,7 +149,7 @@ class Plan:
     """Ways to run within (epsilon, delta), the least noisy first. Made by `plan`.
 
     `options` ranks all of them, the unreachable ideal included; `best` is the first that gives every step one batch of
-    the fixed shape. `skipped` says why a strategy is missing.
+    the fixed shape and rests on the refined analysis. `skipped` says why a strategy is missing.
     """
 
     dataset_size: int
@@ -157,8 +161,8 @@ class Plan:
 
     @cached_property
     def best(self) -> Option:
-        """The least noisy option with fixed shapes."""
-        return next(option for option in self.options if option.fixed_shape)
+        """The least noisy option with fixed shapes and the refined analysis, which proves the most about each sampler."""
+        return next(option for option in self.options if option.recommendable)
 
     def option(self, name: str) -> Option:
         """The least noisy option of that name."""
@@ -273,7 +277,7 @@ def plan(
             options.append(replace(option, ratio_to_ideal=option.run_noise / ideal))
     if progress is not None:
         progress(1.0, "done")
-    if not any(option.fixed_shape for option in options):
+    if not any(option.recommendable for option in options):
         raise InvalidArgumentError(f"{target.describe()} cannot be met by any strategy; raise epsilon or delta")
     options.sort(key=lambda option: option.run_noise)
     first = settings[0][0]
