@@ -51,7 +51,10 @@ def test_options_are_ranked_and_nothing_beats_the_ideal(planned: Plan) -> None:
     assert noises == sorted(noises)
     assert planned.options[0].name == "ideal"
     assert planned.options[0].ratio_to_ideal == 1.0
-    assert planned.best is next(option for option in planned.options if option.fixed_shape)
+    assert planned.best.name in ("reject", "truncate", "fixed-size")
+    assert all(
+        planned.best.run_noise <= planned.option(name).run_noise for name in ("reject", "truncate", "fixed-size")
+    )
     assert planned.best.run_noise <= planned.option("union").run_noise
     # The refined analysis proves more about the same sampler, so its best can only be better.
     assert planned.option("truncate").run_noise <= planned.option("note").run_noise * (1 + 1e-3)
