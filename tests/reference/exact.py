@@ -132,11 +132,11 @@ def weights(n: int, p: float, B: int) -> Weights:
 # --- 2. one-step profiles, closed form ----------------------------------------------------------------------------
 
 
-def Phi(x: mpf) -> mpf:  # noqa: N802
+def Phi(x: mpf) -> mpf:
     return mpmath.erfc(-x / mpmath.sqrt(2)) / 2
 
 
-def K(c: mpf, m1: mpf, m2: mpf, s: mpf) -> mpf:  # noqa: N802
+def K(c: mpf, m1: mpf, m2: mpf, s: mpf) -> mpf:
     """Integral of [c N(0) - m1 N(1) - m2 N(2)]_+ with N(m) = N(m, s^2)."""
     if c <= 0:
         return mpf(0)

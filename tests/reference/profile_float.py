@@ -10,7 +10,7 @@ from scipy.special import ndtr
 from . import exact
 
 
-def K(c: Any, m1: Any, m2: Any, s: float) -> np.ndarray:  # noqa: N802
+def K(c: Any, m1: Any, m2: Any, s: float) -> np.ndarray:
     """Integral of [c N(0) - m1 N(1) - m2 N(2)]_+."""
     c, m1, m2 = np.broadcast_arrays(*(np.maximum(np.asarray(v, float), 0.0) for v in (c, m1, m2)))
     # The quadratic in e^{(x - 1/2)/s^2}, so that only the second weight is scaled, and by e^{-1/s^2} in the open.
