@@ -78,7 +78,6 @@ def test_valid_schemes_of_every_size_have_sound_public_facts(scheme):
     check_facts(scheme)
 
 
-@pytest.mark.xfail(reason="reject: the chance of a full batch underflows before its logarithm is taken", strict=False)
 @fuzz(100)
 @given(schemes(largest=1e9), st.floats(0.0, 1.0))
 @example(filet.CappedPoisson(148, 2.26e-6, 65, "reject"), 0.0)

@@ -160,7 +160,12 @@ class PrivacyCurve:
         return self._known[key]
 
     def _epsilon_bounds(self, delta: float) -> Bounds:
-        bracket = self._run.epsilon(delta)
+        try:
+            bracket = self._run.epsilon(delta)
+        except (ZeroDivisionError, OverflowError, FloatingPointError) as error:
+            raise NotCertifiedError(
+                f"epsilon at delta={delta!r} is beyond what floats can hold ({error}); use a larger delta or more noise"
+            ) from None
         if bracket.lower < math.inf and (bracket.upper == math.inf or wide(bracket)):
             raise NotCertifiedError(
                 f"epsilon at delta={delta!r} is only known to lie in [{bracket.lower!r}, {bracket.upper!r}];"
@@ -169,7 +174,10 @@ class PrivacyCurve:
         return Bounds(bracket.lower, bracket.upper)
 
     def _delta_bounds(self, epsilon: float) -> Bounds:
-        bracket = self._run.delta(epsilon)
+        try:
+            bracket = self._run.delta(epsilon)
+        except (ZeroDivisionError, OverflowError, FloatingPointError):
+            return Bounds(0.0, 1.0)
         return Bounds(bracket.lower, bracket.upper)
 
 

@@ -19,7 +19,7 @@ from .inversion import Line, log_peak, saddle
 from .kernel import Array, LossLaw
 from .pld import Discrete, Focus, discretise_above, discretise_below, equal_cells, fitted_cells
 
-_REFINEMENTS = 4
+_REFINEMENTS = 3
 _CELLS = 800
 _TABLE = 16  # points at which the weight of a loss is tabulated
 _LOWEST_LOG_DELTA = -640.0
@@ -401,4 +401,23 @@ class Run:
                 )
             if not wide(best, 0.9):
                 return best
-        return best
+        return self._bisect(best, log_delta, reach)
+
+    def _bisect(self, bracket: Interval, log_delta: float, reach: float) -> Interval:
+        """Narrow a bracket where Newton's method failed (delta may be flat over long stretches of epsilon)."""
+        low, high = bracket.lower, bracket.upper
+        if not math.isfinite(high):
+            return bracket
+        cells = [equal_cells(law, reach, 0.05) for law, _ in self.laws]
+        above, below = self.above(cells), self.below(cells)
+        for _ in range(30):
+            middle = 0.5 * (low + high)
+            if not wide(Interval(low, high), 0.9) or middle in (low, high):
+                break
+            if above.lines(middle, log_delta, 2.0).ratio(middle, log_delta)[0] <= 1.0:
+                high = middle
+            elif below.lines(middle, log_delta, 2.0).ratio(middle, log_delta)[0] >= 1.0:
+                low = middle
+            else:
+                break
+        return Interval(low, high)

@@ -17,7 +17,7 @@ _ALIAS = 1e-6  # tolerated aliases, relative to delta
 _MANY_NODES = 3_000
 # Candidate tilts around the saddle point, finer near it: Chernoff bounds of aliases need close neighbours.
 _LADDER = 2.0 ** np.concatenate([np.arange(-5.0, -1.5, 0.5), np.arange(-1.5, 1.51, 1 / 12), np.arange(2.0, 6.1, 0.5)])
-_MOST_NODES = 3_000_000
+_MOST_NODES = 600_000
 _AFFORDABLE_NODES = 20_000
 _LARGEST_CURVED_SHIFT = 0.1
 

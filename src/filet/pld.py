@@ -47,11 +47,20 @@ class Focus:
 
 
 def _grid(piece: Piece, reach: float, width: float) -> Array:
-    low = max(piece.low, min(piece.means) - reach)
-    high = min(piece.high, max(piece.means) + reach)
-    if not low < high:  # the interval lies in a far tail: one cell suffices
-        low = high = min(max(low, piece.low), piece.high)
-    return np.linspace(low, high, 2 + math.ceil((high - low) / width))
+    """Points a `width` apart wherever a mean is within `reach`; far means (little noise) leave gaps in between."""
+    parts: list[tuple[float, float]] = []
+    for mean in sorted(piece.means):
+        low, high = max(piece.low, mean - reach), min(piece.high, mean + reach)
+        if low >= high:
+            continue
+        if parts and low <= parts[-1][1]:
+            parts[-1] = (parts[-1][0], high)
+        else:
+            parts.append((low, high))
+    if not parts:  # the interval lies in a far tail: one cell suffices
+        middle = min(max(piece.means[0], piece.low), piece.high)
+        return np.array([middle, middle])
+    return np.concatenate([np.linspace(low, high, 2 + math.ceil((high - low) / width)) for low, high in parts])
 
 
 def _with_ends(piece: Piece, inner: Array) -> Array:

@@ -121,7 +121,7 @@ class CappedPoisson:
     @property
     def expected_batch_size(self) -> float:
         """Mean number of examples in a batch, after the cap."""
-        return self.group_size * self.inclusion_probability
+        return min(self.group_size * self.inclusion_probability, float(self.max_batch_size))
 
     @property
     def utilization(self) -> float:
@@ -135,7 +135,10 @@ class CappedPoisson:
         if size > min(cap, n):
             return -math.inf
         if self.overflow is Overflow.REJECT:
-            return log_pmf_ratio(size, cap, n, p) + math.log(hazard(cap, n, p)[0]) if cap < n else log_pmf(size, n, p)
+            at_cap = hazard(cap, n, p)[0] if cap < n else 0.0
+            if at_cap > 1e-200:  # the ratio stays exact where both probabilities underflow
+                return log_pmf_ratio(size, cap, n, p) + math.log(at_cap)
+            return log_pmf(size, n, p) - log_cdf(cap, n, p)
         return log_sf(cap, n, p) if size == cap else log_pmf(size, n, p)
 
     def sampler(self, key: bytes | int | None = None, **options: Any) -> Sampler:
