@@ -48,7 +48,16 @@ def measure(name: str, overflow: Overflow, adjacency: Adjacency) -> Gap:
     middle = time.process_time()
     lower = epsilon_lower_bound(scheme, noise_multiplier=sigma, steps=steps, adjacency=adjacency, delta=delta)
     end = time.process_time()
-    return Gap(name, overflow.value, adjacency.value, lower, upper, 1 - lower / upper, 1e3 * (end - middle), 1e3 * (middle - start))
+    return Gap(
+        name,
+        overflow.value,
+        adjacency.value,
+        lower,
+        upper,
+        1 - lower / upper,
+        1e3 * (end - middle),
+        1e3 * (middle - start),
+    )
 
 
 def main() -> None:

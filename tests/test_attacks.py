@@ -103,7 +103,9 @@ def test_one_step_is_just_below_the_exact_hockey_stick_divergence_of_the_attack(
 
 
 @pytest.mark.parametrize("coarse", [1.0, 5.0])
-@pytest.mark.parametrize(("n", "p", "cap", "sigma"), [(9, 0.5, 4, 0.8), (60_000, 0.004, 240, 1.0), (2_000, 0.3, 610, 20.0)])
+@pytest.mark.parametrize(
+    ("n", "p", "cap", "sigma"), [(9, 0.5, 4, 0.8), (60_000, 0.004, 240, 1.0), (2_000, 0.3, 610, 20.0)]
+)
 def test_merged_outcomes_have_no_more_of_p_and_no_less_of_q(n, p, cap, sigma, coarse):
     scheme = filet.CappedPoisson(n, p, cap)
     for share, cosine in attacks._FAMILY:

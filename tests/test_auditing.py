@@ -72,7 +72,9 @@ def test_catches_a_shuffled_loader_whose_sizes_follow_the_law():
 
 def test_catches_a_cap_applied_by_each_rank_on_its_own():
     scheme = filet.CappedPoisson(1_000, 0.05, 56)
-    batches = [np.concatenate([drawn[drawn % 4 == rank][:14] for rank in range(4)]) for drawn in poisson_draws(scheme, 600)]
+    batches = [
+        np.concatenate([drawn[drawn % 4 == rank][:14] for rank in range(4)]) for drawn in poisson_draws(scheme, 600)
+    ]
     assert failed(audit(batches, scheme)) & {"size law", "empty or full"}
 
 
@@ -84,7 +86,9 @@ def test_catches_a_loader_that_skips_empty_batches():
     assert "0 empty, expected" in report.summary()
 
 
-@pytest.mark.parametrize("cut", [lambda drawn, cap: drawn[:cap], lambda drawn, cap: drawn[-cap:]], ids=["last", "first"])
+@pytest.mark.parametrize(
+    "cut", [lambda drawn, cap: drawn[:cap], lambda drawn, cap: drawn[-cap:]], ids=["last", "first"]
+)
 def test_catches_a_cut_of_the_last_or_first_instead_of_random_examples(cut):
     scheme = filet.CappedPoisson(1_000, 0.05, 48)
     report = audit([cut(drawn, 48) for drawn in poisson_draws(scheme, 400)], scheme)

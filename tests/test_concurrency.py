@@ -77,7 +77,9 @@ def test_shards_drawn_in_different_threads_make_up_the_batch():
 def test_curves_and_lower_bounds_are_the_same_from_many_threads():
     curve = filet.account(SCHEMES[0], noise_multiplier=1.0, steps=100, adjacency="zero-out")
     deltas = [10.0**-k for k in range(2, 8)]
-    alone = [filet.account(SCHEMES[0], noise_multiplier=1.0, steps=100, adjacency="zero-out").epsilon(d) for d in deltas]
+    alone = [
+        filet.account(SCHEMES[0], noise_multiplier=1.0, steps=100, adjacency="zero-out").epsilon(d) for d in deltas
+    ]
     with ThreadPoolExecutor(6) as pool:
         for _ in range(3):
             assert list(pool.map(curve.epsilon, deltas)) == alone

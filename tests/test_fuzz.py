@@ -17,9 +17,7 @@ CHECKS = [HealthCheck.too_slow, HealthCheck.filter_too_much, HealthCheck.functio
 
 
 def fuzz(examples):
-    return settings(
-        max_examples=examples, deadline=None, derandomize=True, database=None, suppress_health_check=CHECKS
-    )
+    return settings(max_examples=examples, deadline=None, derandomize=True, database=None, suppress_health_check=CHECKS)
 
 
 def log_uniform(low, high):
@@ -53,7 +51,13 @@ def schemes(draw, largest=1e12):
 @fuzz(300)
 @given(st.data())
 def test_schemes_are_refused_or_have_sound_public_facts(data):
-    good = {"dataset_size": 100, "sampling_probability": 0.1, "max_batch_size": 20, "overflow": "truncate", "cycle_length": 1}
+    good = {
+        "dataset_size": 100,
+        "sampling_probability": 0.1,
+        "max_batch_size": 20,
+        "overflow": "truncate",
+        "cycle_length": 1,
+    }
     names = data.draw(st.sets(st.sampled_from(sorted(good)), min_size=1, max_size=3))
     arguments = {**good, **{name: data.draw(JUNK, label=name) for name in sorted(names)}}
     try:

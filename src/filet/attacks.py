@@ -335,7 +335,10 @@ def _by_loss(p: Array, q: Array, d: Array, slack: float, weight_error: float, ne
         loss = np.log(p / q)
         order = np.argsort(loss)
         loss, p, q, d = loss[order], p[order], q[order], d[order]
-        cuts = [np.zeros(1, dtype=np.int64), np.searchsorted(loss, np.linspace(0.0, loss[-1], _OUTCOMES))]  # large losses
+        cuts = [
+            np.zeros(1, dtype=np.int64),
+            np.searchsorted(loss, np.linspace(0.0, loss[-1], _OUTCOMES)),
+        ]  # large losses
         for weight in (p, np.sqrt(np.sqrt(p))):  # for the bulk, and for the tails that decide small deltas
             share = np.cumsum(weight)
             cuts.append(np.searchsorted(share, np.linspace(0.0, share[-1], _OUTCOMES)[1:-1]))

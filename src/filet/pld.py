@@ -15,7 +15,6 @@ import numpy as np
 
 from .kernel import Array, LossLaw, Piece
 
-
 # More than all masses that underflow to zero together, per step; put on an infinite loss in upper bounds.
 UNDERFLOW = 1e-300
 

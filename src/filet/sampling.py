@@ -285,7 +285,7 @@ def _filled(shape: tuple[int, ...], fill: Any, dtype: np.dtype[Any], path: str =
         return np.zeros(shape, dtype=dtype)
     try:
         one = np.full((), fill, dtype=dtype)
-        kept = bool(one == fill) or bool(one != one and fill != fill)  # noqa: PLR0124
+        kept = bool(one == fill) or bool(one != one and fill != fill)
     except (TypeError, ValueError, OverflowError):
         kept = False
     if not kept:
