@@ -254,3 +254,15 @@ def test_a_scale_that_is_lost_to_rounding_is_refused() -> None:
         lines = Side(laws, 0.0, above).lines(epsilon, log_delta, 8.0)
         lost = max(line.c for line in lines._lines) * epsilon * 2.0**-53 > 0.5
         assert not lost or math.isnan(lines.ratio(epsilon, log_delta)[0])
+
+
+@pytest.mark.xfail(strict=True, reason="NaN weights are dropped with the empty cells, and nothing is left to compose")
+def test_weights_that_are_not_numbers_never_give_a_small_epsilon() -> None:
+    scheme = CappedPoisson(10**16, 0.3, 3 * 10**15)
+    with np.errstate(all="ignore"):
+        try:
+            law = loss_law(scheme, 1.0, Adjacency.ZERO_OUT, Analysis.REFINED)
+            upper = _direction(Run([(law, 1000)])).epsilon(1e-5).upper
+        except (ValueError, ArithmeticError, RuntimeError):
+            return
+    assert upper > 1.0
