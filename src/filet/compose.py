@@ -142,6 +142,10 @@ class Composition:
         for steps, small, error in zip(self.steps, self.small, self.weight_errors, strict=True):
             one = _tilted(c, *small, 1.0, 1)
             margin += error * (15.0 * math.sqrt(steps) + c * steps * (one.spread + abs(one.centre)))
+        if self.jump:  # one loss more, from above the cap
+            jumps = zip(self.big, self.weight_errors, strict=True)
+            tilted = [(_tilted(c, *big, 1.0, 1), error) for big, error in jumps if big[0].size]
+            margin += max(error * c * (one.spread + abs(one.centre)) for one, error in tilted)
         return margin
 
     def decays_after(self, c: float, limit: float, tolerance: float) -> tuple[float, float]:
@@ -152,6 +156,8 @@ class Composition:
         tilts = [_tilted(c, *small, 1.0, 1) for small in self.small]
         rate = max(one.spread for one in tilts)
         spacing = 0.25 / max(rate, 1e-300)
+        if not limit / spacing < 200_000.0:  # looking would cost more than it saves
+            return limit, 1.0
         count = math.ceil(limit / spacing) + 2
         u = spacing * np.arange(count)
         log_bound = (-0.5 * self.gaussian) * np.square(np.maximum(u - 0.5 * spacing, 0.0))
@@ -161,7 +167,7 @@ class Composition:
             log_bound += steps * np.log(np.minimum(bound, 1.0))
         worst = np.maximum.accumulate(log_bound[::-1])[::-1]
         first = int(np.argmax(worst <= math.log(tolerance)))
-        if worst[first] > math.log(tolerance):
+        if not worst[first] <= math.log(tolerance) or first == 0:
             return limit, 1.0
         return min(limit, float(u[first])), math.exp(worst[first])
 

@@ -7,10 +7,10 @@ from collections.abc import Callable
 from functools import cached_property, partial
 
 import numpy as np
-from scipy.special import log_ndtr
+from scipy.special import erfcx, log_ndtr
 
-from .engine import Interval, Run
-from .kernel import LossLaw
+from .engine import Interval, Run, contradiction
+from .kernel import Array, LossLaw
 from .pld import UNDERFLOW
 
 _FAR = 1e12
@@ -71,8 +71,9 @@ class Composite:
         The iteration climbs to it from below; from above, a last check makes the bound proven.
         """
         epsilon = 0.0
+        overflow = self.overflow if upper else self.overflow * (1 - 1e-8)
         for _ in range(60):
-            rest = delta - (1.0 + math.exp(min(epsilon, 700.0))) * self.overflow
+            rest = delta - (1.0 + math.exp(min(epsilon, 700.0))) * overflow
             if rest <= 0.0:
                 return math.inf
             bracket = self._plain_epsilon(rest)
@@ -116,7 +117,9 @@ class Composite:
         top = min(self._plain_epsilon(1e-12).upper, 600.0)
         middle = self._plain_epsilon(0.3).upper
         grid = np.unique(
-            np.concatenate([[0.0], np.linspace(0.0, max(2 * middle, top / 8), 33), np.linspace(0.0, top, 33)])
+            np.concatenate(
+                [[0.0], np.linspace(0.0, min(max(2 * middle, top / 8), 600.0), 33), np.linspace(0.0, top, 33)]
+            )
         )
         extra = self.overflow
         return [
@@ -145,11 +148,15 @@ def _one_step(run: Run) -> _Direction:
     """The profile itself; the discrete laws say where to look."""
     law = run.laws[0][0]
     lost = law.lost + UNDERFLOW
-    error = _CLOSED_FORM_ERROR + 20 * law.weight_error
+    relative = 1e-12 + 20 * law.weight_error
+
+    def bounds(epsilon: Array) -> tuple[Array, Array]:
+        value, error = law.profile_and_error(epsilon)
+        return value * (1 - relative) - error, np.minimum(value * (1 + relative) + error + lost, 1.0)
 
     def delta(epsilon: float) -> Interval:
-        value = float(law.profile(np.array([epsilon]))[0])
-        return Interval(value * (1 - error), min(1.0, value * (1 + error) + lost))
+        lower, upper = bounds(np.array([epsilon]))
+        return Interval(max(0.0, float(lower[0])), float(upper[0]))
 
     def epsilon(goal: float) -> Interval:
         bracket = run.one_step(goal)
@@ -158,15 +165,15 @@ def _one_step(run: Run) -> _Direction:
             return Interval(low, high)
         for _ in range(4):
             grid = np.linspace(low, high, 65)
-            values = law.profile(grid)
-            enough = values * (1 + error) + lost <= goal
-            refuted = values * (1 - error) >= goal
-            if enough.any():
-                high = min(high, float(grid[enough].min()))
-            if refuted.any():
-                low = max(low, float(grid[refuted].max()))
+            lower, upper = bounds(grid)
+            if (upper <= goal).any():
+                high = min(high, float(grid[upper <= goal].min()))
+            if (lower >= goal).any():
+                low = max(low, float(grid[lower >= goal].max()))
             if high - low <= 1e-10 * high:
                 break
+        if low > high:
+            raise contradiction("epsilon", low, high, f"delta={goal!r}")
         return Interval(low, high)
 
     return _Direction(epsilon, delta, lambda e: delta(e).upper, lambda e, d: delta(e).upper <= d)
@@ -204,11 +211,32 @@ def _closed_form(log_delta: Callable[[float], float]) -> _Direction:
 
 
 def gaussian_log_delta(mu: float, epsilon: float) -> float:
-    """log delta(epsilon) of the Gaussian mechanism with shift mu (Balle and Wang, 2018), stable in the far tail."""
+    """log delta(epsilon) of the Gaussian mechanism with shift mu (Balle and Wang, 2018), to nine digits everywhere.
+
+    delta is phi(a) (R(a) - R(b)) with Mills' ratio R and a, b = epsilon / mu -+ mu / 2; where a and b are close, the
+    difference is the integral of 1 - x R(x).
+    """
     if mu == 0.0:
         return -math.inf
-    first = float(log_ndtr(mu / 2 - epsilon / mu))
-    second = epsilon + float(log_ndtr(-mu / 2 - epsilon / mu))
-    if second >= first:
-        return -math.inf if second > first + 1e-9 else first - 30.0
-    return first + math.log(-math.expm1(second - first))
+    a, b = epsilon / mu - mu / 2, epsilon / mu + mu / 2
+    if a < -5.0:
+        first, second = float(log_ndtr(-a)), epsilon + float(log_ndtr(-b))
+        return first + math.log(-math.expm1(second - first))
+    if mu < 0.01 * max(1.0, a):
+        nodes, weights = np.polynomial.legendre.leggauss(6)
+        x = 0.5 * (a + b) + 0.5 * mu * nodes
+        gap = 0.5 * mu * float(weights @ _mills_slope(x))
+    else:
+        gap = float(_mills(np.array([a]))[0] - _mills(np.array([b]))[0])
+    return math.log(gap) - 0.5 * a * a - 0.5 * math.log(2 * math.pi) if gap > 0.0 else -math.inf
+
+
+def _mills(x: Array) -> Array:
+    return np.asarray(math.sqrt(math.pi / 2) * erfcx(x / math.sqrt(2.0)))
+
+
+def _mills_slope(x: Array) -> Array:
+    """1 - x R(x) > 0; its series where the two terms nearly cancel."""
+    y = np.square(1.0 / np.maximum(x, 1.0))
+    series = y * (1 - 3 * y * (1 - 5 * y * (1 - 7 * y * (1 - 9 * y * (1 - 11 * y)))))
+    return np.where(x > 30.0, series, 1.0 - x * _mills(np.minimum(x, 30.0)))

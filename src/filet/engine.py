@@ -38,6 +38,13 @@ def wide(bracket: Interval, share: float = 1.0) -> bool:
     return not bracket.upper - bracket.lower <= share * max(_RELATIVE * bracket.upper, _ABSOLUTE)
 
 
+def contradiction(what: str, lower: float, upper: float, at: str) -> NotCertifiedError:
+    """Bounds that cross prove a defect: nothing may be returned."""
+    return NotCertifiedError(
+        f"the bounds {lower!r} and {upper!r} of {what} at {at} contradict each other; please report these parameters"
+    )
+
+
 class Side:
     """The run seen from above or from below: one composition of discrete losses."""
 
@@ -248,9 +255,14 @@ def _positive(value: float, otherwise: float) -> float:
 def solve(side: Side, log_delta: float, start: float, fineness: float) -> tuple[float, Sampled]:
     """The smallest epsilon that is certified (above), or the largest that is refuted (below); NaN if neither is found.
 
-    Also the last lines that were sampled. The answer is moved outwards by a part in 1e11, far beyond its own rounding.
+    Also the last lines that were sampled. The answer is moved outwards by a part in 1e11, far beyond its own rounding,
+    and by what the rounding of masses can do to the mean loss of a step (below an ulp of 1).
     """
-    outward = 1 + 1e-11 if side.above else 1 - 1e-11
+
+    def outward(epsilon: float) -> float:
+        slack = 1e-11 * epsilon + 4e-16 * side.whole.total_steps
+        return epsilon + slack if side.above else max(0.0, epsilon - slack)
+
     epsilon = max(start, 0.0)
     best = math.nan
     for _ in range(8):
@@ -272,7 +284,7 @@ def solve(side: Side, log_delta: float, start: float, fineness: float) -> tuple[
             step = min(max(step, -4.0 / sampled.c), 4.0 / sampled.c)
             if abs(step) <= 1e-7 * max(epsilon, 0.1):
                 if good:
-                    return epsilon * outward, sampled
+                    return outward(epsilon), sampled
                 step += 2e-8 * max(epsilon, 0.1) * (1.0 if side.above else -1.0)
                 settled = True
             epsilon = max(0.0, epsilon + step)
@@ -280,7 +292,7 @@ def solve(side: Side, log_delta: float, start: float, fineness: float) -> tuple[
                 break
         if epsilon == built:
             break
-    return best * outward, sampled
+    return outward(best) if best == best else best, sampled
 
 
 class Run:
@@ -335,10 +347,7 @@ class Run:
             if upper - lower <= 0.01 * upper:
                 break
         if lower > upper:
-            raise NotCertifiedError(
-                f"the bounds {lower!r} and {upper!r} of delta at epsilon={epsilon!r} contradict each other;"
-                " please report these parameters as a bug"
-            )
+            raise contradiction("delta", lower, upper, f"epsilon={epsilon!r}")
         return Interval(lower, upper)
 
     def quick_delta(self, epsilon: float) -> float:
@@ -395,10 +404,7 @@ class Run:
                 min(best.upper, upper if upper == upper else math.inf),
             )
             if best.lower > best.upper:
-                raise NotCertifiedError(
-                    f"the bounds {best.lower!r} and {best.upper!r} of epsilon at delta={delta!r} contradict each other;"
-                    " please report these parameters as a bug"
-                )
+                raise contradiction("epsilon", best.lower, best.upper, f"delta={delta!r}")
             if not wide(best, 0.9):
                 return best
         return self._bisect(best, log_delta, reach)

@@ -34,10 +34,11 @@ def smoothing_transform(z: Complex, s: float, beta: float) -> Complex:
 
 def log_smoothing(c: Array, s: float, beta: float) -> Array:
     """log of the above at real c, without overflow."""
-    root = np.sqrt(beta * beta + np.square(s * c))
-    return np.asarray(
-        root - beta + np.log(beta / root) + np.log1p(-np.exp(-2 * root)) - math.log1p(-math.exp(-2 * beta))
-    )
+    square = np.square(s * c)
+    root = np.sqrt(beta * beta + square)
+    # sinh(root) / root over sinh(beta) / beta, with the differences written out so that tiny shifts keep their digits
+    value = square / (root + beta) - 0.5 * np.log1p(square / (beta * beta))
+    return np.asarray(value + np.log1p(-np.exp(-2 * root)) - math.log1p(-math.exp(-2 * beta)))
 
 
 def log_peak(c: Array) -> Array:
@@ -158,12 +159,12 @@ class Line:
         if limit / w > _MANY_NODES and not self.composition.jump:
             cut, bound = self.composition.decays_after(c, limit, 1e-3 * math.exp(-self.beta))
             if cut < limit:
-                self.truncation += bound * (1.0 / cut + w / cut**2) / math.pi
+                self.truncation += 1.01 * bound * (1.0 / cut + w / cut**2) / math.pi  # the smoothing is below 1.01
                 limit, left_out = cut, bound
         count = min(math.ceil(limit / w) + 1, _MOST_NODES)
         if count == _MOST_NODES:
             limit, left_out = count * w, 1.0
-            self.truncation += (1.0 / limit + w / limit**2) / math.pi
+            self.truncation += 1.01 * (1.0 / limit + w / limit**2) / math.pi
         self.u = w * np.arange(count)
         spectrum = self.composition.spectrum(c, w, count)
         z: Complex = np.asarray(c + 1j * self.u, dtype=np.complex128)
@@ -177,7 +178,8 @@ class Line:
         self.total = float(size.sum())
         self.turning = float((size * self.u).sum())
         self.log_scale, self.centre = spectrum.log_scale, spectrum.centre
-        self.margin = math.expm1(min(self.composition.weight_margin(c), 1.0))
+        margin = self.composition.weight_margin(c)
+        self.margin = math.expm1(margin) if margin < 0.1 else math.inf  # infinite errors are refused
         self._sample_excess(spectrum.values, spectrum.rounding, z, end, left_out)
         return self
 
@@ -224,10 +226,13 @@ class Line:
             alias = np.exp(exponent) / -np.expm1(-away)
         left, right = float(alias[gap > 0].min()), float(alias[gap < 0].min())
         # the relative error of e^{log_unit} itself, and of the weights
-        error += abs(value) * (self.margin + 4 * _UNIT * (abs(self.log_scale) + abs(self.c * e) + 4))
+        scale_error = 4 * _UNIT * (abs(self.log_scale) + abs(self.c * e) + 4)
+        relative = self.margin + math.expm1(scale_error) if scale_error < 0.1 else math.inf
+        error += (abs(value) + error) * relative
+        excess = max(excess, 0.0) * (1.0 + relative)
         if not math.isfinite(value + error + excess):
             return Reading(math.nan, 0.0, math.inf, math.inf, math.inf)
-        return Reading(value, slope, error, left + right, max(excess, 0.0))
+        return Reading(value, slope, error, left + right, excess)
 
     def log_values(self, e: Array) -> Array:
         """log of the smoothed delta at several e, without error bounds; -inf where the estimate is not positive."""

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import ndtr
+from scipy.special import log_ndtr, ndtr
 
 Array = NDArray[np.float64]
 
@@ -96,7 +96,7 @@ class Piece:
     def threshold(self, loss: Array) -> Array:
         """The x at which the loss is the given one, clipped to the interval; bisection, as any mixture is allowed.
 
-        Eight digits are plenty: the hockey-stick integral is stationary in its threshold.
+        Nine digits are plenty: the hockey-stick integral is stationary in its threshold.
         """
         spread = 40.0 + (np.max(np.abs(loss)) + 60.0 + self._log_spread()) / self._slowest_slope()
         low = np.full(loss.shape, max(self.low, min(self.means) - spread))
@@ -104,11 +104,15 @@ class Piece:
         up = self.increasing
         for _ in range(200):
             middle = 0.5 * (low + high)
-            if np.all(high - low <= 1e-8 * (1.0 + np.abs(middle))):
+            if np.all(high - low <= 1e-9 * (1.0 + np.abs(middle))):
                 break
             go_up = (self.loss(middle) < loss) == up
             low, high = np.where(go_up, middle, low), np.where(go_up, high, middle)
-        return np.asarray(0.5 * (low + high))
+        middle = 0.5 * (low + high)
+        # a loss that the piece never reaches belongs to the very end of its interval
+        for end in (self.low, self.high):
+            middle = np.where(np.abs(middle - end) <= 4e-9 * (1.0 + np.abs(middle)), end, middle)
+        return np.asarray(middle)
 
     def _slowest_slope(self) -> float:
         gaps = np.diff(np.unique(self.means))
@@ -118,24 +122,36 @@ class Piece:
         logs = [math.log(v) for v in self.p + self.q if v > 0.0]
         return max(logs) - min(logs) if logs else 0.0
 
-    def profile(self, epsilon: Array) -> Array:
-        """This piece's part of H_{e^epsilon}(P || Q): its outcomes with a loss above epsilon."""
+    def profile(self, epsilon: Array) -> tuple[Array, Array]:
+        """This piece's part of H_{e^epsilon}(P || Q), from its outcomes with a loss above epsilon, and its rounding error."""
         x = self.threshold(epsilon)
         low, high = (x, self.high) if self.increasing else (self.low, x)
-        cells = [_interval(low - m, high - m) for m in self.means]
-        p, q, d = (sum(w * v for w, v in zip(weights, cells, strict=True)) for weights in (self.p, self.q, self.d))
-        with np.errstate(over="ignore", invalid="ignore"):
-            # P - a Q, written as (P - Q) - (a - 1) Q where the two nearly cancel
-            near = np.asarray(d - np.expm1(epsilon) * q)
-            far = np.asarray(np.where(q > 0, p - np.exp(epsilon) * q, p))
-        return np.maximum(np.where(epsilon < 0.5, near, far), 0.0)
+        log_cells = [_log_interval(low - m, high - m) for m in self.means]
+        near = np.zeros_like(epsilon)
+        far, size = np.zeros_like(epsilon), np.zeros_like(epsilon)
+        factor = np.expm1(np.minimum(epsilon, 1.0))
+        for log_cell, p, q, d in zip(log_cells, self.p, self.q, self.d, strict=True):
+            cell = np.exp(log_cell)
+            near += d * cell - factor * q * cell  # P - a Q = (P - Q) - (a - 1) Q, where the two nearly cancel
+            above = p * cell
+            # e^epsilon Q may need an e^epsilon beyond floats; the product never does
+            below = np.exp(np.minimum(epsilon + math.log(q) + log_cell, 700.0)) if q > 0.0 else 0.0
+            far += above - below
+            size += np.where(epsilon < 0.5, (abs(d) + factor * q) * cell, above + below)
+        value = np.maximum(np.where(epsilon < 0.5, near, far), 0.0)
+        # normal tails to a few ulp, arguments rounded to an ulp of up to 40, products of up to e^700
+        return value, np.asarray(1e-13 * size + 2e-16 * np.abs(epsilon) * size)
 
 
-def _interval(low: Array | float, high: Array | float) -> Array:
-    """Standard normal mass of (low, high), without cancellation in either tail."""
+def _log_interval(low: Array | float, high: Array | float) -> Array:
+    """log of the standard normal mass of (low, high), without cancellation or underflow in either tail."""
     low, high = np.broadcast_arrays(np.asarray(low, float), np.asarray(high, float))
     right = low > 0
-    return np.asarray(np.where(right, ndtr(-low) - ndtr(-high), ndtr(high) - ndtr(low)))
+    near, far = np.where(right, -low, high), np.where(right, -high, low)  # both as upper ends of left tails
+    larger, smaller = log_ndtr(near), log_ndtr(far)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        result = larger + np.log1p(-np.exp(np.minimum(smaller - larger, 0.0)))
+    return np.asarray(np.where(np.isneginf(smaller), larger, result))
 
 
 @dataclass(frozen=True)
@@ -157,9 +173,15 @@ class LossLaw:
 
     def profile(self, epsilon: Array) -> Array:
         """The hockey-stick divergence H_{e^epsilon}(P || Q) for epsilon >= 0 (no cancellation against 1 - e^epsilon)."""
-        total = np.zeros_like(epsilon)
+        return self.profile_and_error(epsilon)[0]
+
+    def profile_and_error(self, epsilon: Array) -> tuple[Array, Array]:
+        """The profile and a bound on its rounding error."""
+        total, error = np.zeros_like(epsilon), np.zeros_like(epsilon)
         for piece in self.pieces:
-            total += piece.profile(epsilon)
+            value, rounding = piece.profile(epsilon)
+            total += value
+            error += rounding
         for atom in self.atoms:
             total += -np.expm1(np.minimum(epsilon - atom.loss, 0.0)) * atom.p
-        return total
+        return total, error + 1e-14 * total

@@ -13,10 +13,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from .errors import NotCertifiedError
 from .kernel import Array, LossLaw, Piece
 
 # More than all masses that underflow to zero together, per step; put on an infinite loss in upper bounds.
 UNDERFLOW = 1e-300
+_RESOLVED = 1e-290  # smaller masses are denormal or nearly so, and their digits are not trusted
 
 
 @dataclass(frozen=True)
@@ -127,14 +129,14 @@ def discretise_above(law: LossLaw, edges: list[Array]) -> Discrete:
             # share of the cell's P-mass that goes to its upper end: (P - e^low Q) / (P (1 - e^(low-high)))
             excess = np.where(np.abs(low) < 0.5, d - q * np.expm1(low), p - q * np.exp(low))
             share = excess / (p * -np.expm1(low - high))
-        share = np.clip(np.where(inner & np.isfinite(share), share, 1.0), 0.0, 1.0)
+        share = np.clip(np.where(inner & np.isfinite(share) & (q > _RESOLVED), share, 1.0), 0.0, 1.0)
         upper = np.where(inner, p * share, 0.0)
         at[1:] += upper
         at[:-1] += np.where(inner, p - upper, 0.0)
         if math.isinf(loss[0]):  # losses from -inf: round up to the first edge
             at[1] += p[0]
         if math.isinf(loss[-1]):  # losses to +inf: keep the Q-mass at the last edge; the rest of P is at +inf
-            kept = min(q[-1] * math.exp(min(700.0, loss[-2])), p[-1])
+            kept = min(q[-1] * math.exp(min(700.0, loss[-2])), p[-1]) if q[-1] > _RESOLVED else 0.0
             at[-2] += kept
             infinite += float(p[-1] - kept)
         finite = np.isfinite(loss)
@@ -144,6 +146,7 @@ def discretise_above(law: LossLaw, edges: list[Array]) -> Discrete:
         losses.append(np.array([atom.loss]))
         masses.append(np.array([atom.p]))
     loss, mass = np.concatenate(losses), np.concatenate(masses)
+    _check_total(float(mass.sum()) + infinite, exact=True)
     loss, mass = loss[mass > 0], mass[mass > 0]
     # Infinite masses are sums of positive tails, good to a few parts in 1e13; round them up.
     return Discrete(loss, np.log(mass), infinite * (1 + 1e-9), law.weight_error)
@@ -156,10 +159,10 @@ def discretise_below(law: LossLaw, edges: list[Array]) -> Discrete:
         loss, p, q, d = _ordered_cells(piece, x)
         # Where Q underflows, the loss at the cell's lower end is a lower bound of the merged one. Dropping the
         # lightest outcomes, and those of the open first cell, lowers every profile.
-        seen = q > 1e-290
+        seen = q > _RESOLVED
         keep = (p > 1e-307) & (seen | np.isfinite(loss[:-1]))
         seen, low, p, q, d = seen[keep], loss[:-1][keep], p[keep], q[keep], d[keep]
-        with np.errstate(divide="ignore", invalid="ignore"):
+        with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
             ratio = d / q
             merged = np.where(np.abs(ratio) < 0.5, np.log1p(np.maximum(ratio, -0.75)), np.log(p) - np.log(q))
         losses.append(np.where(seen, merged, low))
@@ -168,4 +171,14 @@ def discretise_below(law: LossLaw, edges: list[Array]) -> Discrete:
         if atom.p > 1e-307:
             losses.append(np.array([atom.loss]))
             masses.append(np.array([atom.p]))
-    return Discrete(np.concatenate(losses), np.log(np.concatenate(masses)), 0.0, law.weight_error)
+    mass = np.concatenate(masses)
+    _check_total(float(mass.sum()), exact=False)
+    return Discrete(np.concatenate(losses), np.log(mass), 0.0, law.weight_error)
+
+
+def _check_total(mass: float, *, exact: bool) -> None:
+    """Fail closed: a NaN or a lost cell must never pass for a small loss."""
+    if not (mass <= 1.0 + 1e-9 and (mass >= 1.0 - 1e-9 or not exact)):
+        raise NotCertifiedError(
+            f"the losses of one step have mass {mass!r} instead of 1; please report these parameters"
+        )

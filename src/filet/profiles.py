@@ -12,11 +12,13 @@ from dataclasses import dataclass
 from scipy.special import ndtr
 
 from .binomial import hazard, log_cdf, log_pmf, log_sf
+from .errors import NotCertifiedError
 from .kernel import Atom, LossLaw, Piece
 from .scheme import Adjacency, CappedPoisson, Overflow
 
 # Groups lighter than this are put on an infinite loss instead of being resolved.
 _LIGHTEST = 1e-290
+_LARGEST = 10**15
 
 
 class Analysis(str, enum.Enum):
@@ -63,7 +65,12 @@ def cap_weights(n: int, p: float, cap: int) -> CapWeights:
     log_tq = math.log(cap / n) + log_sf(cap + 1, n, p) if cap < n else -math.inf
     q = min(p, math.exp(log_tq - log_sf(cap, n - 1, p))) if cap < n else p
     tq = tau * q
-    return CapWeights(room, w, tau, tq, p * w + tq, q)
+    weights = CapWeights(room, w, tau, tq, p * w + tq, q)
+    if not all(0.0 <= v <= 1.0 for v in (room, w, tau, tq, weights.c, q)):  # also refuses NaN
+        raise NotCertifiedError(
+            f"the weights of dataset_size={n} are beyond floating point; use at most 10**15 examples"
+        )
+    return weights
 
 
 def _piece(sigma: float, weights: list[tuple[float, float, float, float]], low: float = -math.inf,
@@ -150,6 +157,8 @@ def _reject(n: int, p: float, cap: int, sigma: float, adjacency: Adjacency) -> t
 def loss_law(scheme: CappedPoisson, sigma: float, adjacency: Adjacency, analysis: Analysis) -> LossLaw:
     """The loss law of one step on one group; `analysis="union"` gives plain Poisson, the accountant adds the rest."""
     n, p, cap = scheme.group_size, scheme.sampling_probability, scheme.max_batch_size
+    if cap < n and n > _LARGEST and analysis is not Analysis.UNION:
+        raise NotCertifiedError(f"dataset_size={n} is above 10**15, where binomial tails lose their digits; use fewer")
     weight_error = 1e-12 + 1e-15 * math.sqrt(n)
     if cap >= n or analysis is Analysis.UNION:
         return LossLaw(tuple(poisson(p, sigma, adjacency)))

@@ -32,9 +32,10 @@ def characteristic(positions: Array, weights: Array, spacing: float, count: int)
     ratio = grid / modes
     tau = math.pi * _HALF_WIDTH / (modes * modes * ratio * (ratio - 0.5))
     step = 2.0 * math.pi / grid
-    at = np.remainder(positions * (spacing / step), grid)
+    at = positions * (spacing / step)
     nearest = np.floor(at)
-    fraction = at - nearest
+    fraction = at - nearest  # before wrapping, which would round small negative positions
+    nearest = np.remainder(nearest, grid)
     offsets = np.arange(1 - _HALF_WIDTH, _HALF_WIDTH + 1)
     spread = np.exp((-(step * step) / (4.0 * tau)) * np.square(fraction[:, None] - offsets[None, :]))
     spread *= weights[:, None]
