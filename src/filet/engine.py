@@ -260,7 +260,7 @@ def solve(side: Side, log_delta: float, start: float, fineness: float) -> tuple[
     """
 
     def outward(epsilon: float) -> float:
-        slack = 1e-11 * epsilon + 4e-16 * side.whole.total_steps
+        slack = 1e-11 * epsilon + 4e-16 * sum(p.steps * p.law.difference for p in side.phases)
         return epsilon + slack if side.above else max(0.0, epsilon - slack)
 
     epsilon = max(start, 0.0)

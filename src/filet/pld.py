@@ -25,13 +25,15 @@ _RESOLVED = 1e-290  # smaller masses are denormal or nearly so, and their digits
 class Discrete:
     """A loss distribution under P: finite losses with log-masses, and the mass at infinite loss.
 
-    `weight_error` bounds the relative error of the binomial weights behind it.
+    `weight_error` bounds the relative error of the binomial weights behind it, and `difference` the total variation
+    of P - Q, which sets how much rounding of masses can change the mean loss.
     """
 
     loss: Array
     log_mass: Array
     infinite: float
     weight_error: float
+    difference: float = 1.0
 
 
 @dataclass(frozen=True)
@@ -149,7 +151,7 @@ def discretise_above(law: LossLaw, edges: list[Array]) -> Discrete:
     _check_total(float(mass.sum()) + infinite, exact=True)
     loss, mass = loss[mass > 0], mass[mass > 0]
     # Infinite masses are sums of positive tails, good to a few parts in 1e13; round them up.
-    return Discrete(loss, np.log(mass), infinite * (1 + 1e-9), law.weight_error)
+    return Discrete(loss, np.log(mass), infinite * (1 + 1e-9), law.weight_error, _difference(law))
 
 
 def discretise_below(law: LossLaw, edges: list[Array]) -> Discrete:
@@ -173,7 +175,11 @@ def discretise_below(law: LossLaw, edges: list[Array]) -> Discrete:
             masses.append(np.array([atom.p]))
     mass = np.concatenate(masses)
     _check_total(float(mass.sum()), exact=False)
-    return Discrete(np.concatenate(losses), np.log(mass), 0.0, law.weight_error)
+    return Discrete(np.concatenate(losses), np.log(mass), 0.0, law.weight_error, _difference(law))
+
+
+def _difference(law: LossLaw) -> float:
+    return sum(abs(v) for piece in law.pieces for v in piece.d)
 
 
 def _check_total(mass: float, *, exact: bool) -> None:
