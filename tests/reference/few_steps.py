@@ -104,8 +104,8 @@ def two_steps_epsilon(delta: float, **step: Any) -> tuple[mpf, mpf]:
 
     x0, x1 = mpf(high), mpf(high) * (1 + mpf(10) ** -5)
     f0, f1 = miss(x0), miss(x1)
-    for _ in range(5):
-        if abs(f1) < mpf(10) ** -22:
+    for _ in range(12):
+        if abs(f1) < mpf(10) ** -21:
             break
         x0, x1, f0 = x1, x1 - f1 * (x1 - x0) / (f1 - f0), f1
         f1 = miss(x1)
