@@ -41,7 +41,7 @@ class Phase:
     steps: int
 
 
-STEP_ERROR = 3e-14  # typical rounding of one step's transform; plans only, bounds use the real one
+STEP_ERROR = 3e-13  # typical rounding of one step's transform; plans only, bounds use the real one
 _SERIES = 16  # 0.5^16 / 16! < 1e-18
 
 

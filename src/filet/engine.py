@@ -19,7 +19,7 @@ from .inversion import Line, log_peak, saddle
 from .kernel import Array, LossLaw
 from .pld import Discrete, Focus, discretise_above, discretise_below, equal_cells, fitted_cells
 
-_REFINEMENTS = 3
+_REFINEMENTS = 4
 _CELLS = 800
 _TABLE = 16  # points at which the weight of a loss is tabulated
 _LOWEST_LOG_DELTA = -640.0
@@ -54,6 +54,8 @@ class Side:
         self.whole = Composition(self.phases, gaussian)
         # Chance that some loss is infinite, by the union bound.
         self.infinite = sum(steps * law.infinite for law, steps in laws) if above else 0.0
+        # No finite total loss is larger.
+        self.largest = sum(steps * float(law.loss.max()) for law, steps in laws) if not gaussian else math.inf
 
     def guess(self, log_delta: float) -> float:
         """A starting point for epsilon(delta): saddle-point approximation, or one single large loss."""
@@ -302,6 +304,8 @@ class Run:
         self.laws = [(law, steps) for law, steps in laws if steps > 0]
         self.gaussian = gaussian
         self.steps = sum(steps for _, steps in self.laws)
+        # Sums of few discrete losses are coarse, so few steps take finer cells.
+        self.cells = _CELLS * (4 if self.steps <= 4 else 2 if self.steps <= 30 else 1)
 
     def reversed(self) -> Run:
         """The run with P and Q exchanged."""
@@ -338,7 +342,7 @@ class Run:
         upper = min(first.chernoff_delta(epsilon), _positive(sampled.ratio(epsilon, log_delta)[0], math.inf) * scale)
         lower = 0.0
         for level in range(2):
-            focus = sampled.focus(epsilon, self._reach(log_delta), _CELLS * 2**level)
+            focus = sampled.focus(epsilon, self._reach(log_delta), self.cells * 2**level)
             edges = self._fitted(focus)
             sampled = self.above(edges).lines(epsilon, log_delta, 2.0**level)
             upper = min(upper, _positive(sampled.ratio(epsilon, log_delta)[0], math.inf) * scale)
@@ -367,7 +371,10 @@ class Run:
     def at_most(self, epsilon: float, delta: float) -> bool:
         """Whether epsilon(delta) <= epsilon is proven by a quick look; False means "not known"."""
         log_delta = math.log(delta)
-        lines = self._first_look(self._reach(log_delta)).lines(epsilon, log_delta, 1.0)
+        first = self._first_look(self._reach(log_delta))
+        if epsilon >= first.largest and first.infinite <= delta:
+            return True
+        lines = first.lines(epsilon, log_delta, 1.0)
         return lines.ratio(epsilon, log_delta)[0] <= 1.0
 
     def epsilon(self, delta: float) -> Interval:
@@ -393,11 +400,11 @@ class Run:
         for level in range(_REFINEMENTS):
             start = best.upper if math.isfinite(best.upper) else guess
             fineness = 2.0**level
-            above = self.above(self._fitted(sampled.focus(start, reach, _CELLS * 2**level)))
+            above = self.above(self._fitted(sampled.focus(start, reach, self.cells * 2**level)))
             upper, sampled = solve(above, log_delta, start, fineness)
             if upper == 0.0:
                 return Interval(0.0, 0.0)
-            below = self.below(self._fitted(sampled.focus(start, reach, _CELLS // 2 * 2**level)))
+            below = self.below(self._fitted(sampled.focus(start, reach, self.cells // 2 * 2**level)))
             lower, _ = solve(below, log_delta, min(start, upper) if upper == upper else start, fineness)
             best = Interval(
                 max(best.lower, lower if lower == lower else 0.0),
