@@ -265,7 +265,8 @@ def test_an_audit_never_finds_more_than_is_proven(scheme, adjacency):
 @pytest.mark.parametrize("adjacency", NEIGHBOURS)
 @pytest.mark.parametrize("scheme", SCHEMES[:2], ids=lambda s: s.overflow.value)
 def test_an_audit_never_finds_more_than_the_accountant_reports(scheme, adjacency):
-    accountant = pytest.importorskip("filet.accountant")
+    from filet import accountant
+
     one, two = antipodal_pair(scheme, adjacency)
     curve = accountant.account(scheme, noise_multiplier=SIGMA, steps=1, adjacency=adjacency)
     for epsilon in (0.0, 0.5, 1.0, 2.0):

@@ -5,12 +5,9 @@ import pytest
 from click.testing import CliRunner
 
 import filet
-from filet import curves
+from filet import curves, plots
 from filet._cli_commands import main
 from filet._cli_files import KINDS
-
-pytest.importorskip("matplotlib")
-from filet import plots
 
 SCHEME = filet.CappedPoisson(60_000, 256 / 60_000, 300)
 CURVE = filet.account(SCHEME, noise_multiplier=1.0, steps=1_000, adjacency="zero-out")
