@@ -59,8 +59,8 @@ def test_discrete_laws_bracket_the_profile_and_conserve_mass(
     epsilon = np.array([0.0, 1e-8, 1e-4, 0.02, 0.4, 2.0, 30.0])
     law = loss_law(scheme, sigma, adjacency, Analysis.REFINED)
     for one in (law, law.reversed()):
-        edges = equal_cells(one, 9.0, 0.1)
-        above, below = discretise_above(one, edges), discretise_below(one, edges)
+        cells = equal_cells(one, 9.0, 0.1)
+        above, below = discretise_above(cells), discretise_below(cells)
         exact = one.profile(epsilon)
         assert (discrete_profile(above, epsilon) >= exact * (1 - 1e-9)).all()
         assert (discrete_profile(below, epsilon) <= exact * (1 + 1e-9) + 1e-300).all()
@@ -85,9 +85,9 @@ def test_two_steps_agree_with_adding_up_all_pairs(p: float, sigma: float, delta:
     n = round(1000 / p)
     law = loss_law(CappedPoisson(n, p, 1000), sigma, Adjacency.ZERO_OUT, Analysis.REFINED)
     for one in (law, law.reversed()):
-        edges = equal_cells(one, math.sqrt(2 * (math.log(2 / delta) + 10)), 0.1)
-        above = Side([(discretise_above(one, edges), 2)], 0.0, True)
-        below = Side([(discretise_below(one, edges), 2)], 0.0, False)
+        cells = equal_cells(one, math.sqrt(2 * (math.log(2 / delta) + 10)), 0.1)
+        above = Side([(discretise_above(cells), 2)], 0.0, True)
+        below = Side([(discretise_below(cells), 2)], 0.0, False)
         start = above.guess(math.log(delta))
         upper, _ = solve(above, math.log(delta), start, 1.0)
         lower, _ = solve(below, math.log(delta), start, 1.0)
@@ -155,7 +155,7 @@ def test_readings_contain_the_exact_delta_of_an_atomic_law(steps: int) -> None:
 
 def test_a_jump_and_no_jump_add_up_to_the_whole() -> None:
     law = loss_law(CappedPoisson(10**4, 0.01, 100), 0.6, Adjacency.ZERO_OUT, Analysis.REFINED)
-    discrete = discretise_above(law, equal_cells(law, 9.0, 0.1))
+    discrete = discretise_above(equal_cells(law, 9.0, 0.1))
     c = np.array([0.0, 0.5, 2.0])
     steps, cap = 4, 0.7
     phases = [Phase(discrete, steps)]

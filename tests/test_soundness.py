@@ -16,7 +16,7 @@ from scipy.special import log_ndtr
 
 from filet import Adjacency, Analysis, CappedPoisson
 from filet import inversion as inversion_module
-from filet.compose import Composition, _tilted
+from filet.compose import Composition, Phase
 from filet.composite import _direction
 from filet.engine import Run, Side, solve
 from filet.inversion import log_smoothing
@@ -35,7 +35,7 @@ def _few_nodes(monkeypatch: pytest.MonkeyPatch) -> None:
     full = Composition.decays_after
 
     def decays_after(self: Composition, c: float, limit: float, tolerance: float) -> tuple[float, float]:
-        rate = max(_tilted(c, *small, 1.0, 1).spread for small in self.small)
+        rate = max(one.spread for one in self.tilted(c))
         return full(self, c, limit, tolerance) if 1.0 < limit * rate < 3000.0 else (limit, 1.0)
 
     monkeypatch.setattr(inversion_module, "_MOST_NODES", 3000)
@@ -152,6 +152,45 @@ def test_bounds_of_random_discrete_laws_never_cross_the_exact_delta(kind: str) -
 def test_bounds_of_many_random_discrete_laws_never_cross_the_exact_delta(kind: str) -> None:
     for seed in range(3, 150):
         compare(seed, kind)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_transform_stays_below_its_bound_after_its_last_frequency(kind: str) -> None:
+    """Beyond the cut, up to the limit, at frequencies between the samples too; both parts of the bound are used."""
+    cuts = 0
+    for seed in range(40):
+        rng = np.random.default_rng([7, seed, KINDS.index(kind)])
+        phases = [Phase(random_law(rng, kind, 30), int(10 ** rng.uniform(0, 6))) for _ in range(rng.integers(1, 3))]
+        whole = Composition(phases, float(rng.choice([0.0, 0.0, 0.3])))
+        c, tolerance = 10.0 ** rng.uniform(-1, 1), 10.0 ** rng.uniform(-12, -4)
+        deviation = max(one.deviation for one in whole.tilted(c))
+        limit = 10.0 ** rng.uniform(-2, 1.5) / deviation
+        cut, bound = whole.decays_after(c, limit, tolerance)
+        if cut == limit:
+            continue
+        cuts += 1
+        assert bound <= tolerance
+        u = np.concatenate([np.geomspace(cut, limit, 1500), np.linspace(cut, limit, 1500)])
+        log_modulus = -0.5 * whole.gaussian * np.square(u)
+        for steps, one in zip(whole.steps, whole.tilted(c), strict=True):
+            values = np.exp(1j * np.outer(u, one.away)) @ one.weights
+            with np.errstate(divide="ignore"):
+                log_modulus += steps * np.log(np.abs(values))
+        assert np.exp(log_modulus.max()) <= bound * (1 + 1e-6)
+    assert cuts >= 5 or kind == "rare"  # with one rare hit the transform never dies out
+
+
+@pytest.mark.parametrize("count", [2, 64, 65, 3000])
+def test_both_ways_to_transform_meet_their_stated_error(count: int) -> None:
+    """Multiplication for few frequencies, series and fast transform for many, against direct sums."""
+    rng = np.random.default_rng(count)
+    one = Composition([Phase(random_law(rng, "wide", 300), 1)]).tilted(0.7)[0]
+    spacing = 3.0 / one.deviation / count
+    values, own = one.transform(spacing, count)
+    turns = np.multiply.outer(spacing * np.arange(count).astype(LONG), one.away.astype(LONG))
+    exact = np.cos(turns) @ one.weights.astype(LONG) + 1j * (np.sin(turns) @ one.weights.astype(LONG))
+    error = np.abs(values - exact.astype(complex))
+    assert (error <= one.error(spacing * np.arange(count), own)).all()
 
 
 def binomial_delta(law: Discrete, steps: int, epsilon: float) -> mp.mpf:

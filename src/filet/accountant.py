@@ -166,7 +166,7 @@ class PrivacyCurve:
             raise NotCertifiedError(
                 f"epsilon at delta={delta!r} is beyond what floats can hold ({error}); use a larger delta or more noise"
             ) from None
-        if bracket.lower < math.inf and (bracket.upper == math.inf or wide(bracket)):
+        if wide(bracket):
             raise NotCertifiedError(
                 f"epsilon at delta={delta!r} is only known to lie in [{bracket.lower!r}, {bracket.upper!r}];"
                 " use a larger delta, or report these parameters"

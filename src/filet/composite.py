@@ -146,7 +146,7 @@ def _direction(run: Run) -> _Direction:
 
 def _one_step(run: Run) -> _Direction:
     """The profile itself; the discrete laws say where to look."""
-    law = run.laws[0][0]
+    law = run.laws[0]
     lost = law.lost + UNDERFLOW
     relative = 1e-12 + 20 * law.weight_error
 

@@ -17,12 +17,13 @@ from .compose import STEP_ERROR, Composition, Phase
 from .errors import NotCertifiedError
 from .inversion import Line, log_peak, saddle
 from .kernel import Array, LossLaw
-from .pld import Discrete, Focus, discretise_above, discretise_below, equal_cells, fitted_cells
+from .pld import Cells, Discrete, Focus, discretise_above, discretise_below, equal_cells, fitted_cells
 
 _REFINEMENTS = 4
 _CELLS = 800
 _TABLE = 16  # points at which the weight of a loss is tabulated
 _LOWEST_LOG_DELTA = -640.0
+_NEARLY_GAUSSIAN = 0.08  # sums with a smaller absolute skewness count as such
 _SMOOTHING = 1e-5  # share of epsilon that smoothing may cost
 _RELATIVE, _ABSOLUTE = 1e-3, 1e-4  # the promised width of an epsilon bracket
 
@@ -35,6 +36,8 @@ class Interval:
 
 def wide(bracket: Interval, share: float = 1.0) -> bool:
     """Whether an epsilon bracket is wider than (a share of) what filet promises."""
+    if bracket.upper == math.inf:
+        return bracket.lower < math.inf
     return not bracket.upper - bracket.lower <= share * max(_RELATIVE * bracket.upper, _ABSOLUTE)
 
 
@@ -124,6 +127,19 @@ class Side:
             return math.log(jump)
         return tilted
 
+    def bulk_focus(self, epsilon: float, log_delta: float, cells: int) -> Focus | None:
+        """Where cells should be small if many small losses, nearly a Gaussian sum, make up epsilon; None otherwise."""
+        if not (epsilon > 0.01 and self._chance_above(epsilon / 4) < math.exp(log_delta)):
+            return None
+        c = saddle(self.whole, epsilon)
+        variance, third = self.gaussian, 0.0
+        for phase, one in zip(self.phases, self.whole.tilted(c), strict=True):
+            variance += phase.steps * one.deviation**2
+            third += phase.steps * float(one.weights @ one.distance**3)
+        if third > _NEARLY_GAUSSIAN * variance**1.5:
+            return None
+        return Focus(cells, np.array([-epsilon, -log_delta / c]), np.array([log_delta - c * epsilon, 0.0]))
+
     def lines(self, epsilon: float, log_delta: float, fineness: float) -> Sampled:
         """Lines through the transform for queries near epsilon; with a cap on the losses where no tilt would do."""
         tolerable = math.log(1e-4 / (self.whole.total_steps * STEP_ERROR))
@@ -210,17 +226,16 @@ class Sampled:
         self.side, self._lines, self.uncovered = side, lines, uncovered
         self.c = max(line.c for line in lines)
 
-    def focus(self, epsilon: float, reach: float, cells: int) -> Focus:
+    def focus(self, epsilon: float, cells: int) -> Focus:
         """A step of loss l leaves about delta(epsilon - l) to the other steps: that is its weight."""
         loss = np.concatenate([np.linspace(-0.25, 1.0, _TABLE) * epsilon, epsilon + np.array([0.1, 1.0, 30.0])])
         parts = [line.log_values(epsilon - loss[:_TABLE]) for line in self._lines]
         log_weight = np.minimum(np.max(parts, axis=0), 0.0)
         known = np.isfinite(log_weight)
         if not known.any():
-            return Focus(reach, cells, np.array([0.0, 1.0]), np.zeros(2))
+            return Focus(cells, np.array([0.0, 1.0]), np.zeros(2))
         tail = float(log_weight[known][-1]) - np.array([0.1, 1.0, 30.0])
         return Focus(
-            reach,
             cells,
             np.concatenate([loss[:_TABLE][known], loss[_TABLE:]]),
             np.concatenate([log_weight[known], tail]),
@@ -289,7 +304,8 @@ def solve(side: Side, log_delta: float, start: float, fineness: float) -> tuple[
                     return outward(epsilon), sampled
                 step += 2e-8 * max(epsilon, 0.1) * (1.0 if side.above else -1.0)
                 settled = True
-            epsilon = max(0.0, epsilon + step)
+            # Lines close to zero need many nodes: approach it in strides.
+            epsilon = max(0.1 * epsilon if epsilon > _ABSOLUTE else 0.0, epsilon + step)
             if abs(epsilon - built) * sampled.c > 2.0 and not settled:
                 break
         if epsilon == built:
@@ -300,29 +316,41 @@ def solve(side: Side, log_delta: float, start: float, fineness: float) -> tuple[
 class Run:
     """Phases of loss laws with their steps, and Gaussian losses of total squared shift `gaussian`, in one direction."""
 
-    def __init__(self, laws: Sequence[tuple[LossLaw, int]], gaussian: float = 0.0) -> None:
-        self.laws = [(law, steps) for law, steps in laws if steps > 0]
+    def __init__(self, laws: Sequence[tuple[LossLaw, int]], gaussian: float = 0.0, mirror: Run | None = None) -> None:
+        """`mirror` is the same run with P and Q exchanged, which may have looked at the laws already."""
+        self.laws = [law for law, steps in laws if steps > 0]
+        self.counts = [steps for _, steps in laws if steps > 0]
         self.gaussian = gaussian
-        self.steps = sum(steps for _, steps in self.laws)
+        self.steps = sum(self.counts)
         # Sums of few discrete losses are coarse, so few steps take finer cells.
         self.cells = _CELLS * (4 if self.steps <= 4 else 2 if self.steps <= 30 else 1)
+        self._mirror = mirror
+        self._looked: tuple[float, list[Cells]] = math.nan, []
 
     def reversed(self) -> Run:
         """The run with P and Q exchanged."""
-        return Run([(law.reversed(), steps) for law, steps in self.laws], self.gaussian)
+        laws = [(law.reversed(), steps) for law, steps in zip(self.laws, self.counts, strict=True)]
+        return Run(laws, self.gaussian, self)
 
-    def _first_look(self, reach: float) -> Side:
-        return self.above([equal_cells(law, reach, 0.1) for law, _ in self.laws])
+    def _look(self, reach: float) -> list[Cells]:
+        """The laws in equal cells; the last look is kept (and replaced as a whole: threads may share a run)."""
+        known, cells = self._looked
+        if known == reach:
+            return cells
+        known, cells = self._mirror._looked if self._mirror else (math.nan, [])
+        if known == reach:
+            cells = [one.reversed() for one in cells]
+        else:
+            cells = [equal_cells(law, reach, 0.1) for law in self.laws]
+        self._looked = reach, cells
+        return cells
 
-    def _fitted(self, focus: Focus) -> list[list[Array]]:
-        return [fitted_cells(law, focus) for law, _ in self.laws]
-
-    def above(self, edges: list[list[Array]]) -> Side:
-        laws = [(discretise_above(law, e), steps) for (law, steps), e in zip(self.laws, edges, strict=True)]
+    def above(self, cells: list[Cells]) -> Side:
+        laws = [(discretise_above(one), steps) for one, steps in zip(cells, self.counts, strict=True)]
         return Side(laws, self.gaussian, True)
 
-    def below(self, edges: list[list[Array]]) -> Side:
-        laws = [(discretise_below(law, e), steps) for (law, steps), e in zip(self.laws, edges, strict=True)]
+    def below(self, cells: list[Cells]) -> Side:
+        laws = [(discretise_below(one), steps) for one, steps in zip(cells, self.counts, strict=True)]
         return Side(laws, self.gaussian, False)
 
     def _reach(self, log_delta: float) -> float:
@@ -331,10 +359,11 @@ class Run:
 
     def delta(self, epsilon: float) -> Interval:
         """Bracket of delta(epsilon)."""
-        log_delta, first = -25.0, self._first_look(self._reach(-25.0))
+        log_delta, first = -25.0, self.above(self._look(self._reach(-25.0)))
         for _ in range(4):  # find the size of the answer, and how far out the losses matter
             previous, log_delta = log_delta, min(-1e-3, max(first.estimate(epsilon), _LOWEST_LOG_DELTA))
-            first = self._first_look(self._reach(log_delta))
+            look = self._look(self._reach(log_delta))
+            first = self.above(look)
             if abs(log_delta - previous) < 2.0:
                 break
         sampled = first.lines(epsilon, log_delta, 1.0)
@@ -342,11 +371,11 @@ class Run:
         upper = min(first.chernoff_delta(epsilon), _positive(sampled.ratio(epsilon, log_delta)[0], math.inf) * scale)
         lower = 0.0
         for level in range(2):
-            focus = sampled.focus(epsilon, self._reach(log_delta), self.cells * 2**level)
-            edges = self._fitted(focus)
-            sampled = self.above(edges).lines(epsilon, log_delta, 2.0**level)
+            focus = sampled.focus(epsilon, self.cells * 2**level)
+            cells = [fitted_cells(one, focus) for one in look]
+            sampled = self.above(cells).lines(epsilon, log_delta, 2.0**level)
             upper = min(upper, _positive(sampled.ratio(epsilon, log_delta)[0], math.inf) * scale)
-            below = self.below(edges).lines(epsilon, log_delta, 2.0**level).ratio(epsilon, log_delta)[0]
+            below = self.below(cells).lines(epsilon, log_delta, 2.0**level).ratio(epsilon, log_delta)[0]
             lower = max(lower, _positive(below, 0.0) * scale)
             if upper - lower <= 0.01 * upper:
                 break
@@ -357,7 +386,7 @@ class Run:
     def quick_delta(self, epsilon: float) -> float:
         """An upper bound of delta(epsilon) from one coarse look."""
         log_delta = -25.0
-        first = self._first_look(self._reach(log_delta))
+        first = self.above(self._look(self._reach(log_delta)))
         log_delta = min(-1e-3, max(first.estimate(epsilon), _LOWEST_LOG_DELTA))
         ratio = first.lines(epsilon, log_delta, 1.0).ratio(epsilon, log_delta)[0]
         return min(first.chernoff_delta(epsilon), _positive(ratio, math.inf) * math.exp(log_delta))
@@ -365,13 +394,13 @@ class Run:
     def one_step(self, delta: float) -> Interval:
         """Bracket of epsilon(delta) for a run of one step, straight from the discrete laws."""
         reach = self._reach(math.log(delta))
-        edges = [equal_cells(law, reach, 0.05) for law, _ in self.laws]
-        return Interval(self.below(edges).invert_separate(delta), self.above(edges).invert_separate(delta))
+        cells = [equal_cells(law, reach, 0.05) for law in self.laws]
+        return Interval(self.below(cells).invert_separate(delta), self.above(cells).invert_separate(delta))
 
     def at_most(self, epsilon: float, delta: float) -> bool:
         """Whether epsilon(delta) <= epsilon is proven by a quick look; False means "not known"."""
         log_delta = math.log(delta)
-        first = self._first_look(self._reach(log_delta))
+        first = self.above(self._look(self._reach(log_delta)))
         if epsilon >= first.largest and first.infinite <= delta:
             return True
         lines = first.lines(epsilon, log_delta, 1.0)
@@ -381,47 +410,60 @@ class Run:
         """Bracket of epsilon(delta)."""
         log_delta = math.log(delta)
         reach = self._reach(log_delta)
-        first = self._first_look(reach)
+        look = self._look(reach)
+        first = self.above(look)
         if first.separate(np.zeros(1))[0] <= delta:
             return Interval(0.0, 0.0)
         tiny = first.basic(delta)
         if tiny <= 0.5 * _ABSOLUTE:
             return Interval(0.0, tiny)
         guess = first.guess(log_delta)
+        best = Interval(0.0, math.inf)
+        focus = first.bulk_focus(guess, log_delta, self.cells)
+        if focus is not None:
+            best, sampled = self._narrow(best, [fitted_cells(one, focus) for one in look], log_delta, guess, 1.0)
+            if not wide(best, 0.9):
+                return best
         epsilon, sampled = solve(first, log_delta, guess, 1.0)
         if math.isnan(epsilon):
             guess = first.saddle_point(log_delta)
             epsilon, sampled = solve(first, log_delta, guess, 1.0)
         if epsilon == 0.0:
             return Interval(0.0, 0.0)
-        best = Interval(0.0, epsilon if math.isfinite(epsilon) else first.chernoff(log_delta))
+        upper = epsilon if math.isfinite(epsilon) else first.chernoff(log_delta)
+        best = Interval(best.lower, min(best.upper, upper))
         if best.upper <= 0.9 * _ABSOLUTE:
             return best
         for level in range(_REFINEMENTS):
             start = best.upper if math.isfinite(best.upper) else guess
-            fineness = 2.0**level
-            above = self.above(self._fitted(sampled.focus(start, reach, self.cells * 2**level)))
-            upper, sampled = solve(above, log_delta, start, fineness)
-            if upper == 0.0:
-                return Interval(0.0, 0.0)
-            below = self.below(self._fitted(sampled.focus(start, reach, self.cells // 2 * 2**level)))
-            lower, _ = solve(below, log_delta, min(start, upper) if upper == upper else start, fineness)
-            best = Interval(
-                max(best.lower, lower if lower == lower else 0.0),
-                min(best.upper, upper if upper == upper else math.inf),
-            )
-            if best.lower > best.upper:
-                raise contradiction("epsilon", best.lower, best.upper, f"delta={delta!r}")
+            focus = sampled.focus(start, self.cells * 2**level)
+            cells = [fitted_cells(one, focus) for one in look]
+            best, sampled = self._narrow(best, cells, log_delta, start, 2.0**level)
             if not wide(best, 0.9):
                 return best
         return self._bisect(best, log_delta, reach)
+
+    def _narrow(self, best: Interval, cells: list[Cells], log_delta: float, start: float,
+                fineness: float) -> tuple[Interval, Sampled]:  # fmt: skip
+        """The bracket of epsilon, narrowed by a look from above and from below on the given cells."""
+        upper, sampled = solve(self.above(cells), log_delta, start, fineness)
+        if upper == 0.0:
+            return Interval(0.0, 0.0), sampled
+        lower, _ = solve(self.below(cells), log_delta, min(start, upper) if upper == upper else start, fineness)
+        best = Interval(
+            max(best.lower, lower if lower == lower else 0.0),
+            min(best.upper, upper if upper == upper else math.inf),
+        )
+        if best.lower > best.upper:
+            raise contradiction("epsilon", best.lower, best.upper, f"log delta={log_delta!r}")
+        return best, sampled
 
     def _bisect(self, bracket: Interval, log_delta: float, reach: float) -> Interval:
         """Narrow a bracket where Newton's method failed (delta may be flat over long stretches of epsilon)."""
         low, high = bracket.lower, bracket.upper
         if not math.isfinite(high):
             return bracket
-        cells = [equal_cells(law, reach, 0.05) for law, _ in self.laws]
+        cells = [equal_cells(law, reach, 0.05) for law in self.laws]
         above, below = self.above(cells), self.below(cells)
         for _ in range(30):
             middle = 0.5 * (low + high)

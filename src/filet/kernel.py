@@ -9,12 +9,16 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.special import log_ndtr, ndtr
 
 Array = NDArray[np.float64]
+
+# Below this share of the largest component, densities are compared by their logarithms.
+_RELATIVE_UNDERFLOW = 1e-250
 
 
 @dataclass(frozen=True)
@@ -40,7 +44,7 @@ class Piece:
     low: float = -math.inf
     high: float = math.inf
 
-    @property
+    @cached_property
     def increasing(self) -> bool:
         """Whether the loss grows with x, read off two points of the interval."""
         centre = min(max(0.5 * (min(self.means) + max(self.means)), self.low), self.high)
@@ -66,32 +70,34 @@ class Piece:
     def log_densities(self, x: Array) -> tuple[Array, Array]:
         return self._log_terms(self.p, x), self._log_terms(self.q, x)
 
+    @cached_property
+    def _arrays(self) -> tuple[Array, Array]:
+        return np.array(self.means), np.array([self.p, self.q, self.d])
+
     def loss(self, x: Array) -> Array:
         """log(P/Q) at x, to full relative accuracy also where it is tiny."""
-        log_p, log_q = self.log_densities(x)
-        rough = np.asarray(log_p - log_q)
-        small = np.abs(rough) < 0.5
-        if small.any():
-            plus = tuple(max(v, 0.0) for v in self.d)
-            minus = tuple(max(-v, 0.0) for v in self.d)
-            xs, base = x[small], log_q[small]
-            gap = np.exp(self._log_terms(plus, xs) - base) - np.exp(self._log_terms(minus, xs) - base)
-            rough[small] = np.log1p(gap)
-        return rough
+        means, weights = self._arrays
+        exponent = means[:, None] * x - (0.5 * np.square(means))[:, None]
+        p, q, d = weights @ np.exp(exponent - exponent.max(axis=0))
+        with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+            ratio = d / q
+            loss = np.where(np.abs(ratio) < 0.5, np.log1p(ratio), np.log(p / q))
+        far = (p < _RELATIVE_UNDERFLOW) | (q < _RELATIVE_UNDERFLOW)
+        if far.any():
+            log_p, log_q = self.log_densities(x[far])
+            loss[far] = log_p - log_q
+        return np.asarray(loss)
 
     def component_masses(self, x: Array) -> Array:
         """Mass of every component between neighbouring points of increasing x; one row a component."""
-        rows = []
-        for mean in self.means:
-            t = x - mean
-            below, above = ndtr(t), ndtr(-t)
-            rows.append(np.where(t[:-1] > 0, above[:-1] - above[1:], below[1:] - below[:-1]))
-        return np.array(rows)
+        t = x - self._arrays[0][:, None]
+        below, above = ndtr(t), ndtr(-t)
+        return np.where(t[:, :-1] > 0, above[:, :-1] - above[:, 1:], below[:, 1:] - below[:, :-1])
 
     def masses(self, x: Array) -> tuple[Array, Array, Array]:
         """P, Q and P - Q of the cells between neighbouring points of increasing x."""
-        cells = self.component_masses(x)
-        return np.array(self.p) @ cells, np.array(self.q) @ cells, np.array(self.d) @ cells
+        p, q, d = self._arrays[1] @ self.component_masses(x)
+        return p, q, d
 
     def threshold(self, loss: Array) -> Array:
         """The x at which the loss is the given one, clipped to the interval; bisection, as any mixture is allowed.

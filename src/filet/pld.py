@@ -43,14 +43,16 @@ class Focus:
     Any partition into cells gives proven bounds; this only makes them tight.
     """
 
-    reach: float  # standard deviations beyond the outermost means at which the last, open cells begin
     cells: int  # about this many cells in all
     loss: Array  # increasing
     log_weight: Array
 
 
 def _grid(piece: Piece, reach: float, width: float) -> Array:
-    """Points a `width` apart wherever a mean is within `reach`; far means (little noise) leave gaps in between."""
+    """Points a `width` apart wherever a mean is within `reach`; far means (little noise) leave gaps in between.
+
+    Beyond `reach` standard deviations from the outermost means there is one open cell at each end.
+    """
     parts: list[tuple[float, float]] = []
     for mean in sorted(piece.means):
         low, high = max(piece.low, mean - reach), min(piece.high, mean + reach)
@@ -71,59 +73,85 @@ def _with_ends(piece: Piece, inner: Array) -> Array:
     return np.asarray(ends[np.concatenate([[True], np.diff(ends) > 0])])
 
 
-def equal_cells(law: LossLaw, reach: float, width: float) -> list[Array]:
+@dataclass(frozen=True)
+class Cut:
+    """A piece cut into cells: the edges, in increasing x, their losses, and the cells' masses under P, Q and P - Q."""
+
+    x: Array
+    loss: Array
+    p: Array
+    q: Array
+    d: Array
+    increasing: bool  # whether the loss grows with x
+
+    def ordered(self) -> tuple[Array, Array, Array, Array]:
+        """Losses and masses with increasing losses (+-inf at open ends)."""
+        loss, p, q, d = self.loss, self.p, self.q, self.d
+        if not self.increasing:
+            loss, p, q, d = loss[::-1], p[::-1], q[::-1], d[::-1]
+        return np.maximum.accumulate(loss), p, q, d
+
+
+@dataclass(frozen=True)
+class Cells:
+    """A loss law cut into cells, to be discretised either way."""
+
+    law: LossLaw
+    cuts: list[Cut]
+
+    def reversed(self) -> Cells:
+        """The same cells with P and Q exchanged."""
+        return Cells(self.law.reversed(), [Cut(c.x, -c.loss, c.q, c.p, -c.d, not c.increasing) for c in self.cuts])
+
+
+def _cut(piece: Piece, x: Array) -> Cut:
+    finite = np.isfinite(x)
+    up = piece.increasing
+    loss = np.where((x > 0) == up, np.inf, -np.inf)
+    loss[finite] = piece.loss(x[finite])
+    return Cut(x, loss, *piece.masses(x), up)
+
+
+def equal_cells(law: LossLaw, reach: float, width: float) -> Cells:
     """Cells of one width, in standard deviations; good for a first look at any law."""
-    return [_with_ends(piece, _grid(piece, reach, width)) for piece in law.pieces]
+    return Cells(law, [_cut(piece, _with_ends(piece, _grid(piece, reach, width))) for piece in law.pieces])
 
 
-def fitted_cells(law: LossLaw, focus: Focus) -> list[Array]:
-    """Cell edges, in increasing x, for each piece.
+def fitted_cells(look: Cells, focus: Focus) -> Cells:
+    """Cells fitted to where the answer lies, after a look at the law with other cells.
 
     The error of a cell of width v grows as I v^2 per unit of x, where I is the density times the squared slope of the
     loss times the weight of that loss. For a given number of cells the sum is smallest if v is proportional to I^(-1/3).
     """
-    grids, logs = [], []
-    for piece in law.pieces:
-        x = _grid(piece, focus.reach, 0.08)
-        log_p, _ = piece.log_densities(x)
-        loss = piece.loss(x)
-        slope = np.abs(np.gradient(loss, x)) if x[0] < x[-1] else np.zeros_like(x)
-        with np.errstate(divide="ignore"):
-            logs.append(log_p - 0.5 * x * x + 2.0 * np.log(slope) + np.interp(loss, focus.loss, focus.log_weight))
-        grids.append(x)
-    top = max(float(v.max()) for v in logs)
+    inner, logs = [], []
+    for cut in look.cuts:
+        first, last = (int(v) for v in np.flatnonzero(np.isfinite(cut.x))[[0, -1]])
+        x, loss = cut.x[first : last + 1], cut.loss[first : last + 1]
+        width = np.diff(x)
+        weight = np.interp(loss[1:], focus.loss, focus.log_weight)
+        with np.errstate(divide="ignore"):  # density times squared slope is p (change of loss)^2 / width^3
+            logs.append(np.log(cut.p[first:last]) + 2.0 * np.log(np.abs(np.diff(loss))) - 3.0 * np.log(width) + weight)
+        inner.append(x)
+    top = max((float(v.max()) for v in logs if v.size), default=0.0)
     top = top if top > -math.inf else 0.0
-    densities = [np.cbrt(np.exp(v - top) + 1e-6) for v in logs]
-    counts = [np.concatenate([[0.0], np.cumsum(0.5 * (g[1:] + g[:-1]) * np.diff(x))])
-              for g, x in zip(densities, grids, strict=True)]  # fmt: skip
-    unit = sum(float(count[-1]) for count in counts) / focus.cells
-    edges = []
-    for piece, x, count in zip(law.pieces, grids, counts, strict=True):
-        inner = np.interp(np.linspace(0.0, count[-1], 2 + math.ceil(count[-1] / max(unit, 1e-300))), count, x)
-        inner[0], inner[-1] = x[0], x[-1]
-        edges.append(_with_ends(piece, inner))
-    return edges
+    counts = [np.concatenate([[0.0], np.cumsum(np.cbrt(np.exp(v - top) + 1e-6) * np.diff(x))])
+              for v, x in zip(logs, inner, strict=True)]  # fmt: skip
+    unit = max(sum(float(count[-1]) for count in counts) / focus.cells, 1e-300)
+    cuts = []
+    for piece, x, count in zip(look.law.pieces, inner, counts, strict=True):
+        edges = np.interp(np.linspace(0.0, count[-1], 2 + math.ceil(count[-1] / unit)), count, x)
+        edges[0], edges[-1] = x[0], x[-1]
+        cuts.append(_cut(piece, _with_ends(piece, edges)))
+    return Cells(look.law, cuts)
 
 
-def _ordered_cells(piece: Piece, x: Array) -> tuple[Array, Array, Array, Array]:
-    """Edge losses (increasing; +-inf at open ends) and the P-, Q- and (P-Q)-masses of the cells."""
-    finite = np.isfinite(x)
-    up = piece.increasing
-    loss = np.empty_like(x)
-    loss[finite] = piece.loss(x[finite])
-    loss[~finite] = np.where((x[~finite] > 0) == up, np.inf, -np.inf)
-    p, q, d = piece.masses(x)
-    if not up:
-        loss, p, q, d = loss[::-1], p[::-1], q[::-1], d[::-1]
-    return np.maximum.accumulate(loss), p, q, d
-
-
-def discretise_above(law: LossLaw, edges: list[Array]) -> Discrete:
+def discretise_above(cells: Cells) -> Discrete:
     """The dominating discrete loss on the given cells."""
+    law = cells.law
     losses, masses = [], []
     infinite = law.lost + UNDERFLOW
-    for piece, x in zip(law.pieces, edges, strict=True):
-        loss, p, q, d = _ordered_cells(piece, x)
+    for cut in cells.cuts:
+        loss, p, q, d = cut.ordered()
         at = np.zeros_like(loss)  # P-mass at each edge loss
         low, high = loss[:-1], loss[1:]
         inner = np.isfinite(low) & np.isfinite(high)
@@ -154,11 +182,12 @@ def discretise_above(law: LossLaw, edges: list[Array]) -> Discrete:
     return Discrete(loss, np.log(mass), infinite * (1 + 1e-9), law.weight_error, _difference(law))
 
 
-def discretise_below(law: LossLaw, edges: list[Array]) -> Discrete:
+def discretise_below(cells: Cells) -> Discrete:
     """The dominated discrete loss on the given cells."""
+    law = cells.law
     losses, masses = [], []
-    for piece, x in zip(law.pieces, edges, strict=True):
-        loss, p, q, d = _ordered_cells(piece, x)
+    for cut in cells.cuts:
+        loss, p, q, d = cut.ordered()
         # Where Q underflows, the loss at the cell's lower end is a lower bound of the merged one. Dropping the
         # lightest outcomes, and those of the open first cell, lowers every profile.
         seen = q > _RESOLVED

@@ -54,7 +54,8 @@ class CapWeights:
 def cap_weights(n: int, p: float, cap: int) -> CapWeights:
     """The weights of THEORY section 1; the heaviest of the three groups is the complement, so that they sum to one."""
     w = math.exp(log_pmf(cap - 1, n - 1, p))
-    tau = math.exp(log_sf(cap, n - 1, p))
+    log_tau = log_sf(cap, n - 1, p)
+    tau = math.exp(log_tau)
     room = math.exp(log_cdf(cap - 2, n - 1, p)) if cap >= 2 else 0.0
     if room >= max(w, tau):
         room = 1.0 - w - tau
@@ -63,7 +64,7 @@ def cap_weights(n: int, p: float, cap: int) -> CapWeights:
     else:
         w = 1.0 - room - tau
     log_tq = math.log(cap / n) + log_sf(cap + 1, n, p) if cap < n else -math.inf
-    q = min(p, math.exp(log_tq - log_sf(cap, n - 1, p))) if cap < n else p
+    q = min(p, math.exp(log_tq - log_tau)) if cap < n else p
     tq = tau * q
     weights = CapWeights(room, w, tau, tq, p * w + tq, q)
     if not all(0.0 <= v <= 1.0 for v in (room, w, tau, tq, weights.c, q)):  # also refuses NaN
