@@ -106,7 +106,11 @@ def test_compare_shows_every_policy_and_analysis():
     assert table["truncate", "union"]["add-remove"] == "inf"
     text = run("compare", *RUN, "--delta", "1e-5", "--adjacency", "zero-out").stdout.splitlines()
     assert text[0].split() == ["policy", "analysis", "utilization", "zero-out"]
-    assert len(text) == 6
+    assert len(text) == 8
+    for policy in ("truncate", "reject"):  # lower bounds stay below, and reject's are close
+        for adjacency in ("add-remove", "zero-out", "replace-one"):
+            assert 0.0 < table[policy, "attack"][adjacency] <= table[policy, "refined"][adjacency]
+    assert table["reject", "attack"]["zero-out"] > 0.98 * table["reject", "refined"]["zero-out"]
 
 
 def test_compare_leaves_impossible_policies_out_instead_of_failing():

@@ -26,11 +26,16 @@ def test_epsilon_against_steps_is_the_accountants_at_every_step():
         last = filet.account(SCHEME, noise_multiplier=1.0, steps=1_000, adjacency="zero-out", analysis=analysis)
         assert curve[f"epsilon_{analysis}"][-1] == last.epsilon(1e-5)
         assert (np.diff(curve[f"epsilon_{analysis}"]) > 0).all()
+        assert (curve["epsilon_attack"] <= curve[f"epsilon_{analysis}"]).all()
+    known = filet.epsilon_lower_bound(SCHEME, noise_multiplier=1.0, steps=1_000, adjacency="zero-out", delta=1e-5)
+    assert curve["epsilon_attack"][-1] == known > 0
 
 
 def test_delta_against_epsilon_brackets_and_falls():
     curve = curves.delta_of_epsilon(CURVE, points=9)
     assert (curve["delta_lower"] <= curve["delta_upper"]).all()
+    assert (curve["delta_attack"] <= curve["delta_upper"]).all()
+    assert curve["delta_attack"][0] > 0.5 * curve["delta_upper"][0]
     assert (np.diff(curve["delta_upper"]) < 0).all()
     assert curve["delta_upper"][-1] == pytest.approx(1e-12, rel=0.01)
 

@@ -201,7 +201,7 @@ def _epsilon_steps(options: dict[str, Any]) -> Curve:
     one = options.get("analysis") or phase.scheme.overflow.value == "reject"
     wanted = [phase.analysis.value] if one else ["refined", "note", "union"]
     points = options["points"] or 25
-    with progress("accounting", points * len(wanted)) as advance:
+    with progress("accounting", points * (len(wanted) + 1)) as advance:
         return curves.epsilon_of_steps(
             phase.scheme,
             noise_multiplier=phase.noise_multiplier,

@@ -4,7 +4,7 @@
 >>> scheme = filet.CappedPoisson(60_000, 256 / 60_000, 300)
 >>> curve = delta_of_epsilon(filet.account(scheme, noise_multiplier=1.0, steps=14_000, adjacency="zero-out"), points=3)
 >>> print(curve.to_csv().splitlines()[0])
-epsilon,delta_upper,delta_lower
+epsilon,delta_upper,delta_lower,delta_attack
 
 Numbers are written with all their digits, so that upper bounds stay upper bounds.
 """
@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 
 from . import _validate
 from .accountant import Accountant, PrivacyCurve, account
+from .attacks import epsilon_lower_bound
 from .errors import InvalidArgumentError, NotCertifiedError
 from .profiles import Analysis
 from .scheme import Adjacency, CappedPoisson
@@ -95,6 +96,8 @@ def epsilon_of_steps(
 ) -> Curve:
     """Epsilon after 1 .. `steps` steps, closer together at first, one column for each analysis.
 
+    `epsilon_attack` is what an explicit attack proves to be lost (`epsilon_lower_bound`): the truth lies between.
+
     >>> scheme = CappedPoisson(60_000, 256 / 60_000, 300)
     >>> curve = epsilon_of_steps(scheme, noise_multiplier=1.0, steps=100, delta=1e-5, adjacency="zero-out", points=3)
     >>> [int(value) for value in curve["steps"]]
@@ -113,6 +116,15 @@ def epsilon_of_steps(
             values.append(curve.epsilon(delta))
             advance(1)
         columns[f"epsilon_{analysis}"] = np.array(values)
+    attacks = []
+    for count in counts:
+        attacks.append(
+            epsilon_lower_bound(
+                scheme, noise_multiplier=noise_multiplier, steps=int(count), adjacency=adjacency, delta=delta
+            )
+        )
+        advance(1)
+    columns["epsilon_attack"] = np.maximum.accumulate(attacks)  # more steps never lose less
     relation = _validate.choice("adjacency", adjacency, Adjacency)
     about = f"{relation}, delta={delta:g}; {_describe(scheme, noise_multiplier)}"
     return Curve(columns, about)
@@ -120,19 +132,26 @@ def epsilon_of_steps(
 
 def delta_of_epsilon(curve: PrivacyCurve, *, max_epsilon: float | None = None, points: int = 41,
                      advance: Advance = _quiet) -> Curve:  # fmt: skip
-    """Delta at epsilons from 0 to `max_epsilon` (by default where delta is 1e-12), from above and from below."""
+    """Delta at epsilons from 0 to `max_epsilon` (by default where delta is 1e-12), from above and from below.
+
+    `delta_lower` bounds the same analysis from below, `delta_attack` the truth: an attack with all other examples zero
+    reaches it.
+    """
     top = curve.epsilon(1e-12) if max_epsilon is None else float(_validate.epsilon_array(max_epsilon))
     if not math.isfinite(top):
         raise InvalidArgumentError("the run has no finite epsilon at delta=1e-12; pass max_epsilon")
     epsilons = np.linspace(0.0, top if top > 0.0 else 1.0, _points(points))
-    bounds = []
+    attack = _zero_others(curve)
+    bounds, reached = [], []
     for value in epsilons:
         bounds.append(curve.delta_bounds(float(value)))
+        reached.append(min(attack.delta_bounds(float(value)).lower, bounds[-1].upper))
         advance(1)
     columns = {
         "epsilon": epsilons,
         "delta_upper": np.array([b.upper for b in bounds]),
         "delta_lower": np.array([b.lower for b in bounds]),
+        "delta_attack": np.array(reached),
     }
     return Curve(columns, _describe_curve(curve))
 
@@ -159,15 +178,20 @@ def trade_off(curve: PrivacyCurve, *, points: int = 61, advance: Advance = _quie
     return Curve(columns, _describe_curve(curve))
 
 
-def _attack_power(curve: PrivacyCurve, rates: Array) -> Array:
-    """Proven power if all other examples are zero: Poisson sampling at each phase's inclusion probability."""
+def _zero_others(curve: PrivacyCurve) -> PrivacyCurve:
+    """What an attacker sees if all other examples are zero: Poisson sampling at each phase's inclusion probability."""
     accountant = Accountant(curve.adjacency)
     accountant.compose_gaussian(1.0 / math.sqrt(curve.gaussian) if curve.gaussian else math.inf)
     for phase in curve.phases:
         n = phase.scheme.dataset_size
         rate = phase.scheme.inclusion_probability * (1 - 1e-9)
         accountant.compose(CappedPoisson(n, rate, n), phase.noise_multiplier, phase.rounds)
-    attack = accountant.curve()
+    return accountant.curve()
+
+
+def _attack_power(curve: PrivacyCurve, rates: Array) -> Array:
+    """Proven power of the attack with all other examples zero."""
+    attack = _zero_others(curve)
     run = attack._run
     if run.exposed or not run.directions:
         return rates.copy()

@@ -23,6 +23,7 @@ _STYLES = {
     "refined": (BLUE, "-", "refined"),
     "note": (ORANGE, "--", "note (Ganesh, 2025)"),
     "union": (RED, ":", "union bound"),
+    "attack": (GREY, "-.", "best known attack: no analysis can show less"),
     "truncate_refined": (BLUE, "-", "truncate, refined"),
     "truncate_note": (ORANGE, "--", "truncate, note (Ganesh, 2025)"),
     "truncate_union": (RED, ":", "truncate, union bound"),
@@ -64,7 +65,7 @@ def finish(ax: Axes, curve: Curve, x: str, y: str, title: str, *, legend: bool =
 
 
 def plot_epsilon_of_steps(curve: Curve, ax: Axes | None = None) -> Axes:
-    """Epsilon against the number of steps, one line for each analysis."""
+    """Epsilon against the number of steps, one line for each analysis, and the best known attack from below."""
     ax = ax or new_axes()
     for name in curve.columns:
         if name == "steps":
@@ -76,7 +77,7 @@ def plot_epsilon_of_steps(curve: Curve, ax: Axes | None = None) -> Axes:
         ax.plot(curve["steps"], values, color=colour, linestyle=style, label=label)
     ax.set_ylim(bottom=0.0)
     ax.set_xlim(left=0.0)
-    return finish(ax, curve, "training steps", "epsilon (upper bound)", "Privacy spent")
+    return finish(ax, curve, "training steps", "epsilon", "Privacy spent")
 
 
 def plot_delta_of_epsilon(curve: Curve, ax: Axes | None = None) -> Axes:
@@ -87,6 +88,9 @@ def plot_delta_of_epsilon(curve: Curve, ax: Axes | None = None) -> Axes:
     low = curve["delta_lower"] > 0
     ax.plot(curve["epsilon"][low], curve["delta_lower"][low], color=ORANGE, linestyle="--",
             label="lower bound of the same analysis")  # fmt: skip
+    reached = curve["delta_attack"] > 0
+    ax.plot(curve["epsilon"][reached], curve["delta_attack"][reached], color=GREY, linestyle="-.",
+            label="one attack reaches this (proven)")  # fmt: skip
     ax.set_yscale("log")
     return finish(ax, curve, "epsilon", "delta", "Privacy profile of the run")
 
