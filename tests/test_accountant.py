@@ -100,6 +100,14 @@ def test_union_is_sound_and_looser() -> None:
                    analysis="union").epsilon(1e-5) == math.inf  # fmt: skip
 
 
+def test_union_where_every_batch_overflows_has_no_finite_epsilon() -> None:
+    """The chance to fit is 1e-25 here, lost in 1 - Pr[overflow]."""
+    scheme = CappedPoisson(60, 0.9, 20)
+    run = account(scheme, noise_multiplier=1.0, steps=3, adjacency="zero-out", analysis="union")
+    assert run.delta(1.0) == 1.0
+    assert run.epsilon(1e-5) == math.inf
+
+
 PARAMETERS = {
     "n": st.integers(2, 10**6),
     "p": st.floats(1e-4, 0.9),

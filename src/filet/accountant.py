@@ -58,7 +58,10 @@ class Phase:
         if self.analysis is not Analysis.UNION:
             return 0.0
         log_one = self.scheme.log_overflow_probability
-        return math.inf if log_one >= 0.0 else -self.steps * math.log1p(-math.exp(log_one))
+        if log_one >= 0.0:
+            return math.inf
+        # log(1 - e^x) for x < 0, also where e^x rounds to 1
+        return -self.steps * (math.log1p(-math.exp(log_one)) if log_one < -0.5 else math.log(-math.expm1(log_one)))
 
 
 def _composite(phases: list[Phase], gaussian: float, adjacency: Adjacency) -> Composite:
