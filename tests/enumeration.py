@@ -1,32 +1,41 @@
-"""Exact privacy profiles of small data sets, by enumerating every batch.
+"""Exact outputs of small data sets, by enumerating every batch, and certified lower bounds of their divergences.
 
-For explicit vectors `x_1 .. x_n` (n up to 6 or so) a step's output is a finite Gaussian mixture under each of two
-neighbouring data sets. `pair` builds the two, `Pair.profile` integrates `[P - aQ]_+`:
+One step on explicit vectors `x_1 .. x_n` (n up to 8) releases a finite Gaussian mixture. `neighbours` gives the mixtures of
+two neighbouring data sets on the same components: component `k` sits at `members[k] @ vectors`, with weights `P[k]` and
+`Q[k]`, for *any* vectors. So the enumeration is done once for a mechanism, and a data set costs a matrix product.
 
-- one dimension (or collinear vectors, which reduce to it): the roots of `P - aQ`, refined to machine precision, and
-  normal distribution functions between them. Error about 1e-13; `TOLERANCE[1]` is what the tests allow.
-- two dimensions: the same along the principal axis of the means, and the trapezoid rule across it. The inner integral
-  has kinks of order 3/2 where roots merge, so the rule converges like h^2.5; `TOLERANCE[2]` holds at the spacing used.
+`H_a(P||Q) = integral [P - aQ]_+` is the largest `P(A) - aQ(A)` over all sets A, so any set that is measured exactly bounds it
+from below. Both routines below choose a good set and measure it by normal distribution functions:
 
-No bound may fall below these values. Slack is bound minus truth, divided by `1 + a`, the mass of `P` and `aQ` that
-rounding and integration errors scale with. `smallest_slack` and `climb` take the bound under test as an argument,
-`bound(config, direction)` returning a callable `profile(eps)` (an array of epsilons in, an array out).
+- `line_profiles`, for data on a line: the intervals between the roots of `P - aQ`. A root that is off by r costs
+  about r^2, so three steps of Newton's method are plenty; a pair of roots between two grid points is missed, and so is what
+  happens beyond 7 standard deviations (1e-11). All of these only lower the value.
+- `cell_profiles`, in two and three dimensions: the cells of a grid with `P > aQ`. Noise has the same law in every rotated
+  frame and is independent along its axes, so all cell masses together are one matrix product of masses along the axes.
+  Cells that the boundary crosses are lost in part, in proportion to the square of their width: below 2e-3 in the plane and
+  1e-2 in space with the widths used for screening, a sixth of that in the plane where a search ends.
+
+Hence no integration error can feign a violation, only rounding, which is in proportion to `P(A) + aQ(A)`. That sum is
+returned as `size`, and `TOLERANCE` times it is what the tests allow.
 """
 
 from __future__ import annotations
 
+import functools
 import itertools
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from scipy.special import ndtr
 
-TOLERANCE = {1: 1e-12, 2: 2e-6}
+TOLERANCE = 1e-13
+POLICIES = ("truncate", "reject")
 ADJACENCIES = ("add-remove", "zero-out", "replace-one")
-Profile = Callable[[np.ndarray], np.ndarray]
+_SPACING = 0.3  # of the grid on which roots are looked for, in standard deviations
+_REACH = 7.0  # how far beyond the outermost means
+_MOST_EDGES = {2: (128, 48), 3: (96, 24)}  # along the first axis, and along each other one, by dimension
 
 
 @dataclass(frozen=True)
@@ -41,229 +50,183 @@ class Config:
     adjacency: str
 
 
-Bound = Callable[[Config, str], Profile]
+@functools.cache
+def subsets(n: int, most: int) -> np.ndarray:
+    """Every subset of range(n) with at most `most` elements, as rows of zeros and ones."""
+    rows = np.array(list(itertools.product((0, 1), repeat=n)), dtype=np.int64).reshape(2**n, n)
+    return rows[rows.sum(axis=1) <= most]
 
 
-def batches(n: int, p: float, B: int, overflow: str) -> dict[tuple[int, ...], float]:
-    """The law of the batch: every subset of range(n) that the policy can release, with its probability."""
-    law: dict[tuple[int, ...], float] = {}
-    for size in range(n + 1):
-        chance = p**size * (1 - p) ** (n - size)
-        for drawn in itertools.combinations(range(n), size):
-            if size <= B:
-                law[drawn] = law.get(drawn, 0.0) + chance
-            elif overflow == "truncate":
-                for kept in itertools.combinations(drawn, B):
-                    law[kept] = law.get(kept, 0.0) + chance / math.comb(size, B)
-    total = sum(law.values())  # below 1 for reject: condition on acceptance
-    if total <= 0:
+def batch_law(n: int, p: float, B: int, overflow: str) -> tuple[np.ndarray, np.ndarray]:
+    """Every batch that the policy can release, with its probability: given its size, all subsets are alike."""
+    drawn = np.array([math.comb(n, s) * p**s * (1 - p) ** (n - s) for s in range(n + 1)])
+    kept = drawn[: B + 1].copy()
+    if overflow == "truncate":
+        kept[-1] += drawn[B + 1 :].sum()
+    if kept.sum() <= 0:
         raise ValueError("policy reject accepts no batch")
-    return {kept: chance / total for kept, chance in law.items() if chance > 0}
+    kept /= kept.sum()  # reject: condition on acceptance
+    members = subsets(n, B)
+    size = members.sum(axis=1)
+    return members, kept[size] / np.array([math.comb(n, s) for s in range(len(kept))])[size]
 
 
 @dataclass(frozen=True)
-class Mixture:
-    """Gaussian mixture: `means` of shape (k, d), `weights` of shape (k,)."""
+class Neighbours:
+    """The outputs of one step on two neighbouring data sets; the rows of `weights` are P and Q."""
 
-    means: np.ndarray
+    members: np.ndarray
     weights: np.ndarray
 
-
-def outputs(X: np.ndarray, p: float, B: int, overflow: str) -> Mixture:
-    """The noiseless output of one step on the data set `X` of shape (n, d), equal sums merged."""
-    law = batches(len(X), p, B, overflow)
-    sums = np.array([X[list(kept)].sum(axis=0) if kept else np.zeros(X.shape[1]) for kept in law])
-    keys, where = np.unique(np.round(sums, 13), axis=0, return_inverse=True)
-    weights = np.bincount(where.ravel(), weights=list(law.values()), minlength=len(keys))
-    return Mixture(keys, weights)
-
-
-@dataclass(frozen=True)
-class Pair:
-    P: Mixture
-    Q: Mixture
-    sigma: float
-
     @property
-    def dimension(self) -> int:
-        return self._aligned()[0].means.shape[1]
-
-    def _aligned(self) -> tuple[Mixture, Mixture]:
-        """Both mixtures in the principal axes of their means; axes along which nothing moves integrate out."""
-        both = np.concatenate([self.P.means, self.Q.means])
-        centre = both.mean(axis=0)
-        _, size, axes = np.linalg.svd(both - centre, full_matrices=False)
-        keep = axes[: max(1, int((size > 1e-9).sum()))]
-        return (
-            Mixture((self.P.means - centre) @ keep.T, self.P.weights),
-            Mixture((self.Q.means - centre) @ keep.T, self.Q.weights),
-        )
-
-    def profile(self, eps: Any, direction: str = "forward", spacing: float = 1 / 24) -> np.ndarray:
-        """H_{e^eps}(P||Q) for each eps, or H_{e^eps}(Q||P) for `direction="reverse"`."""
-        P, Q = self._aligned()
-        if direction == "reverse":
-            P, Q = Q, P
-        eps = np.atleast_1d(np.asarray(eps, float))
-        return np.array([hockey_stick(P, Q, math.exp(e), self.sigma, spacing) for e in eps])
+    def vectors(self) -> int:
+        """How many free vectors: x_1, then x_1' under replace-one, then the others."""
+        return self.members.shape[1]
 
 
-def hockey_stick(P: Mixture, Q: Mixture, a: float, sigma: float, spacing: float = 1 / 24) -> float:
-    """Integral of [P - aQ]_+ in one or two dimensions: exact along the first axis, trapezoid along the second."""
-    # Components shared by P and Q are merged first: where they cancel, only the sign of rounding errors would be left.
-    means, where = np.unique(np.round(np.concatenate([P.means, Q.means]), 12), axis=0, return_inverse=True)
-    weights = np.bincount(where.ravel(), weights=np.concatenate([P.weights, -a * Q.weights]), minlength=len(means))
-    some = np.abs(weights) > 1e-15 * (1 + a)
-    if not some.any():
-        return 0.0
-    means, weights = means[some] / sigma, weights[some]
-    along = means[:, 0]
-    if means.shape[1] == 1:
-        rows = weights[None, :]
-        step = 1.0
-    else:
-        across = means[:, 1]
-        y = np.arange(across.min() - 8.5, across.max() + 8.5, spacing)
-        rows = weights * np.exp(-0.5 * (y[:, None] - across) ** 2) / math.sqrt(2 * math.pi)
-        step = spacing
-    low, high = along.min() - 9.0, along.max() + 9.0
-    count = int((high - low) * (24 if means.shape[1] == 1 else 10)) + 1
-    x = np.linspace(low, high, count)
-
-    def value(at: np.ndarray, r: np.ndarray) -> np.ndarray:  # P - aQ at points `at` of rows `r`
-        return np.einsum("ij,ij->i", rows[r], np.exp(-0.5 * (at[:, None] - along) ** 2))
-
-    def integral(at: np.ndarray, r: np.ndarray) -> np.ndarray:  # of P - aQ up to `at`
-        return np.einsum("ij,ij->i", rows[r], ndtr(at[:, None] - along))
-
-    f = rows @ np.exp(-0.5 * (x - along[:, None]) ** 2)
-    positive = f > 0
-    r, i = np.nonzero(positive[:, :-1] != positive[:, 1:])
-    left, right, rising = x[i], x[i + 1], ~positive[r, i]
-    # A pair of roots between two grid points hides from the signs: look closer where |f| has a small local minimum.
-    size = np.abs(f)
-    dips = (size[:, 1:-1] < size[:, :-2]) & (size[:, 1:-1] <= size[:, 2:]) & (positive[:, :-2] == positive[:, 2:])
-    dips &= positive[:, :-2] == positive[:, 1:-1]
-    dips &= size[:, 1:-1] < 0.2 * (size[:, :-2] + size[:, 2:]) / 2
-    rd, jd = np.nonzero(dips)
-    for row, j in zip(rd, jd, strict=True):
-        fine = np.linspace(x[j], x[j + 2], 401)
-        sign = value(fine, np.full(401, row)) > 0
-        sign[0], sign[-1] = positive[row, j], positive[row, j + 2]
-        (k,) = np.nonzero(sign[:-1] != sign[1:])
-        r = np.append(r, np.full(len(k), row))
-        left, right, rising = np.append(left, fine[k]), np.append(right, fine[k + 1]), np.append(rising, ~sign[k])
-    for _ in range(50):
-        mid = (left + right) / 2
-        before = (value(mid, r) > 0) != rising
-        left, right = np.where(before, mid, left), np.where(before, right, mid)
-    root = (left + right) / 2
-    total = rows[positive[:, -1]].sum() - (np.where(rising, 1.0, -1.0) * integral(root, r)).sum()
-    # The part below `low`, where the sign of the first column holds, is counted by the telescoping sum already.
-    return float(total * step)
-
-
-def pair(config: Config, others: np.ndarray, example: np.ndarray, replacement: np.ndarray | None = None) -> Pair:
-    """The two mixtures for `D = [example, *others]` and its neighbour under the configured adjacency."""
-    others = np.asarray(others, float)
-    example = np.asarray(example, float)
-    if len(others) != config.n - 1 or np.linalg.norm(np.vstack([others, example[None]]), axis=1).max() > 1 + 1e-9:
-        raise ValueError("pass n - 1 other examples, and vectors of norm at most 1")
+def neighbours(config: Config) -> Neighbours:
+    """The two mixtures for D = [x_1, *others] and its neighbour under the configured adjacency."""
+    law = (config.p, config.B, config.overflow)
+    with_x, P = batch_law(config.n, *law)
     if config.adjacency == "add-remove":
-        neighbour = others
+        others, Q = batch_law(config.n - 1, *law)
+        without = np.pad(others, ((0, 0), (1, 0)))
     elif config.adjacency == "zero-out":
-        neighbour = np.vstack([0 * example[None], others])
+        without, Q = with_x * (np.arange(config.n) > 0), P
     else:
-        neighbour = np.vstack([np.asarray(-example if replacement is None else replacement)[None], others])
-    args = (config.p, config.B, config.overflow)
-    return Pair(outputs(np.vstack([example[None], others]), *args), outputs(neighbour, *args), config.sigma)
+        without, Q = np.insert(with_x, 0, 0, axis=1), P
+        with_x = np.insert(with_x, 1, 0, axis=1)
+    every = np.concatenate([with_x, without])
+    code = every @ (1 << np.arange(every.shape[1]))
+    _, first, where = np.unique(code, return_index=True, return_inverse=True)
+    weights = np.zeros((2, len(first)))
+    np.add.at(weights[0], where[: len(P)], P)
+    np.add.at(weights[1], where[len(P) :], Q)
+    some = weights.any(axis=0)
+    return Neighbours(every[first][some].astype(float), weights[:, some])
 
 
-def data_sets(config: Config, rng: np.random.Generator, d: int, count: int) -> Iterator[tuple[np.ndarray, ...]]:
-    """(others, example, replacement): all equal, antipodal and zero ones first, then random ones, `count` in all."""
-    e = np.zeros(d)
-    e[0] = 1.0
-    k = config.n - 1
-    corners = [(np.tile(v, (k, 1)), e, r) for v in (-e, e, 0 * e) for r in (-e, 0 * e)]
-    yield from corners[:count]
-
-    def ball(m: int) -> np.ndarray:
-        v = rng.normal(size=(m, d))
-        v /= np.maximum(np.linalg.norm(v, axis=1, keepdims=True), 1e-12)
-        return v * (1.0 if rng.uniform() < 0.6 else rng.uniform(size=(m, 1)))
-
-    for _ in range(count - len(corners)):
-        others, example = ball(k), ball(1)[0]
-        if k and rng.uniform() < 0.4:
-            example = others[0] * rng.choice([-1, 1])
-        yield others, example, -example if rng.uniform() < 0.5 else ball(1)[0]
+def both_ways(eps: np.ndarray) -> np.ndarray:
+    """Rows (u, v) for which `integral [uP + vQ]_+` is H_a(P||Q) at each a = e^eps, then H_a(Q||P)."""
+    a, one = np.exp(eps), np.ones(len(eps))
+    return np.concatenate([np.stack([one, -a], axis=1), np.stack([-a, one], axis=1)])
 
 
-def interesting_epsilons(config: Config, extra: int = 12) -> np.ndarray:
-    """Both sides of 0, and the ends of the ranges of the closed forms: a = 1-q, 1-p and their neighbourhoods."""
-    law = batches(config.n, config.p, config.B, "truncate")
-    full = sum(chance for kept, chance in law.items() if 0 in kept and len(kept) == config.B)
-    over = sum(
-        config.p**s * (1 - config.p) ** (config.n - 1 - s) * math.comb(config.n - 1, s)
-        for s in range(config.B, config.n)
-    )
-    just = math.comb(config.n - 1, config.B - 1) * config.p**config.B * (1 - config.p) ** (config.n - config.B) \
-        if config.n >= config.B else 0.0  # fmt: skip
-    rates = [config.p] + ([(full - just) / over] if over > 0 else [])
-    marks = [math.log1p(-rate) for rate in rates if rate < 1 - 1e-12]
-    points = [*np.linspace(-2.5, 2.5, extra), -0.1, -1e-3, 0.0, 1e-3, 0.1]
-    for m in marks:
-        points += [m - 1e-3, m, m + 1e-3, -m]
-    return np.unique(points)
+def interval_mass(low: np.ndarray, high: np.ndarray) -> np.ndarray:
+    """Standard normal mass between the ends, without cancellation in the right tail."""
+    right = low > 0
+    return ndtr(np.where(right, -low, high)) - ndtr(np.where(right, -high, low))
 
 
-def slack(profile: Profile, exact: Pair, eps: np.ndarray, direction: str) -> np.ndarray:
-    """Bound minus exact value over 1 + a, at each eps. Negative beyond `TOLERANCE` refutes the bound."""
-    return (np.asarray(profile(eps), float) - exact.profile(eps, direction)) / (1 + np.exp(eps))
+def line_profiles(means: np.ndarray, weights: np.ndarray, mix: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Values and sizes, of shape (data sets, rows of mix), for `means` of shape (data sets, components), in sigmas."""
+    factors = mix @ weights
+    low, high = means.min(axis=1) - _REACH, means.max(axis=1) + _REACH
+    count = int((high - low).max() / _SPACING) + 2
+    x = np.linspace(low, high, count, axis=1)
+    f = np.exp(-0.5 * (x[:, :, None] - means[:, None, :]) ** 2) @ factors.T
+    f = np.moveaxis(f, 2, 1)  # data set, row of mix, grid
+    noise = 1e-15 * np.abs(factors).sum(axis=1)
+    positive = np.zeros((*f.shape[:2], count + 2), dtype=np.int8)
+    positive[:, :, 1:-1] = f > noise[:, None]
+    change = np.diff(positive, axis=2)
+    # The i-th rise and the i-th fall belong together, as both are listed row by row.
+    rises, falls = np.nonzero(change == 1), np.nonzero(change == -1)
+    data, row = rises[:2]
+    starts, ends = (_roots(at, x, f, means, factors) for at in (rises, falls))
+    centres = means[data]
+    cells = interval_mass(starts[:, None] - centres, ends[:, None] - centres)
+    sizes = np.abs(mix) @ weights  # not |factors|, in which rounding errors of cancelling weights would not show
+    parts = [np.einsum("ik,ik->i", cells, each[row]) for each in (sizes, factors)]
+    where = data * len(mix) + row
+    size, value = (np.bincount(where, part, len(means) * len(mix)).reshape(len(means), len(mix)) for part in parts)
+    return value, size
 
 
-def smallest_slack(
-    bound: Bound, config: Config, data: Iterator[tuple[np.ndarray, ...]], eps: np.ndarray | None = None
-) -> tuple[float, tuple[Any, ...]]:
-    """The smallest slack over data sets, directions and epsilons, and where it was found."""
-    eps = interesting_epsilons(config) if eps is None else eps
-    forward = np.asarray(bound(config, "forward")(eps), float)
-    reverse = np.asarray(bound(config, "reverse")(-eps), float)
-    worst: tuple[float, tuple[Any, ...]] = (math.inf, ())
-    for others, example, replacement in data:
-        truth = pair(config, others, example, replacement).profile(eps)
-        back = 1 - np.exp(-eps) + np.exp(-eps) * truth  # H_b(Q||P) at b = e^-eps, so that one integral serves both
-        for direction, at, gaps in (("forward", eps, forward - truth), ("reverse", -eps, reverse - back)):
-            gaps = gaps / (1 + np.exp(at))
-            j = int(np.argmin(gaps))
-            if gaps[j] < worst[0]:
-                vectors = others.tolist(), example.tolist(), replacement.tolist()
-                worst = float(gaps[j]), (config, direction, float(at[j]), *vectors)
-    return worst
+def _roots(
+    at: tuple[np.ndarray, ...], x: np.ndarray, f: np.ndarray, means: np.ndarray, factors: np.ndarray
+) -> np.ndarray:
+    """The ends of intervals that begin or end just before the grid points `at`; infinite at the ends of the grid."""
+    data, row, point = at
+    last = x.shape[1]
+    inside = (point > 0) & (point < last)
+    found = np.where(point == 0, -np.inf, np.inf)
+    d, r, g = data[inside], row[inside], point[inside]
+    left, right = x[d, g - 1], x[d, g]
+    f_left, f_right = f[d, r, g - 1], f[d, r, g]
+    root = left + (right - left) * np.clip(f_left / (f_left - f_right), 0, 1)
+    weights, centres = factors[r], means[d]
+    for _ in range(3):
+        gap = root[:, None] - centres
+        terms = weights * np.exp(-0.5 * gap * gap)
+        value, slope = terms.sum(axis=1), -(terms * gap).sum(axis=1)
+        step = np.divide(value, slope, out=np.zeros_like(value), where=slope != 0)
+        root = np.clip(root - step, left, right)
+    found[inside] = root
+    return found
 
 
-def climb(
-    bound: Bound, config: Config, direction: str, eps: float, rng: np.random.Generator, *, steps: int, d: int = 1
-) -> tuple[float, np.ndarray]:
-    """Hill climbing over the data for the smallest slack at one epsilon: (slack, vectors [x_1, x_1', others])."""
-    value = float(np.asarray(bound(config, direction)(np.array([eps])))[0])
+def _edges(means: np.ndarray, spacing: float, most: int) -> np.ndarray:
+    """Edges of cells along one axis; one cell where nothing moves."""
+    low, high = means.min(), means.max()
+    if high - low < 1e-9:
+        return np.array([-np.inf, np.inf])
+    count = min(int((high - low + 8.0) / spacing) + 1, most)
+    return np.concatenate([[-np.inf], np.linspace(low - 4.0, high + 4.0, count), [np.inf]])
 
-    def project(v: np.ndarray) -> np.ndarray:
-        return v / np.maximum(np.linalg.norm(v, axis=1, keepdims=True), 1.0)
 
-    def objective(v: np.ndarray) -> float:
-        return (value - float(pair(config, v[2:], v[0], v[1]).profile(eps, direction)[0])) / (1 + math.exp(eps))
+def axis_masses(means: np.ndarray, edges: np.ndarray) -> np.ndarray:
+    """Mass of every component (row) in every cell (column) along one axis, from one normal tail for each edge."""
+    t = edges - means[:, None]
+    tail = ndtr(-np.abs(t))
+    below, above = np.diff(tail, axis=1), t[:, :-1] > 0
+    cells = np.where(above, -below, below)
+    across = ~above & (t[:, 1:] > 0)
+    cells[across] = 1.0 - tail[:, :-1][across] - tail[:, 1:][across]
+    return cells
 
-    best = project(rng.choice([-1.0, 1.0], size=(config.n + 1, d)) * rng.choice([1.0, 0.9], size=(config.n + 1, d)))
-    low, reach = objective(best), 0.5
-    for _ in range(steps):
-        moved = best + reach * rng.normal(size=best.shape) * (rng.uniform(size=(len(best), 1)) < 0.5)
-        if rng.uniform() < 0.2:
-            moved[rng.integers(len(best))] *= -1
-        trial = project(moved)
-        found = objective(trial)
-        if found < low:
-            best, low = trial, found
-        else:
-            reach = max(0.02, 0.97 * reach)
-    return low, best
+
+def aligned(vectors: np.ndarray, adjacency: str) -> np.ndarray:
+    """The data in a frame whose first axis is the direction in which x_1 changes, where the loss changes fastest."""
+    change = vectors[0] - vectors[1] if adjacency == "replace-one" else vectors[0]
+    frame, _ = np.linalg.qr(np.column_stack([change, vectors.T, np.eye(vectors.shape[1])]))
+    return vectors @ frame
+
+
+def cell_profiles(
+    means: np.ndarray, weights: np.ndarray, mix: np.ndarray, finer: float = 1.0
+) -> tuple[np.ndarray, np.ndarray]:
+    """Values and sizes, one for each row of mix, for `means` of shape (components, dimension), in sigmas."""
+    dimension = means.shape[1]
+    spacings = {2: (0.15, 0.4), 3: (0.25, 0.7)}[dimension]
+    masses = [
+        axis_masses(means[:, axis], _edges(means[:, axis], spacings[axis > 0] / finer,
+                                           int(_MOST_EDGES[dimension][axis > 0] * finer)))
+        for axis in range(dimension)
+    ]  # fmt: skip
+    across = masses[1]
+    for more in masses[2:]:
+        across = np.einsum("ka,kb->kab", across, more).reshape(len(means), -1)
+    cells = np.stack([((weight[:, None] * masses[0]).T @ across).ravel() for weight in weights])
+    return positive_cells(cells, mix)
+
+
+def positive_cells(cells: np.ndarray, mix: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Values and sizes of the best unions of cells; the rows of `cells` are their masses under P and Q."""
+    chosen = (mix @ cells > 0).astype(float)
+    masses = chosen @ cells.T
+    return (mix * masses).sum(axis=1), (np.abs(mix) * masses).sum(axis=1)
+
+
+def profiles(config: Config, vectors: Iterable[Iterable[float]], eps: np.ndarray) -> np.ndarray:
+    """H_a(P||Q) and H_a(Q||P), in two rows, for one data set of vectors [x_1, x_1' under replace-one, *others]."""
+    pair, data = neighbours(config), np.array(vectors, float)
+    if len(data) != pair.vectors or np.linalg.norm(data, axis=1).max() > 1 + 1e-9:
+        raise ValueError(f"pass {pair.vectors} vectors of norm at most 1")
+    if data.shape[1] == 1:
+        means = (pair.members @ data[:, 0] / config.sigma)[None]
+        values = line_profiles(means, pair.weights, both_ways(eps))[0]
+    else:
+        means = pair.members @ aligned(data, config.adjacency) / config.sigma
+        values = cell_profiles(means, pair.weights, both_ways(eps), finer=3.0)[0]
+    return values.reshape(2, len(eps))

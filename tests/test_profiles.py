@@ -1,4 +1,4 @@
-"""One-step loss laws: against the 50-digit table, the note's sum, limits, and exact enumeration of small data sets."""
+"""One-step loss laws: against the 50-digit table, the note's sum and limits."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-import enumeration
 from filet import Adjacency, Analysis, CappedPoisson
 from filet.binomial import log_pmf
 from filet.kernel import LossLaw
@@ -121,52 +120,3 @@ def test_p_and_q_have_unit_mass() -> None:
             for which in (0, 1):
                 total = sum(float(m[which][0]) for m in masses) + sum((a.p, a.q)[which] for a in law.atoms)
                 assert total == pytest.approx(1.0, abs=1e-12), (capped, sigma, adjacency)
-
-
-def production(analysis: str) -> Any:
-    """filet's own profile in the shape the enumeration expects."""
-
-    def bound(config: Any, direction: str) -> Any:
-        row = {"n": config.n, "p": config.p, "B": config.B, "sigma": config.sigma, "overflow": config.overflow,
-               "adjacency": config.adjacency, "analysis": analysis, "direction": direction}  # fmt: skip
-        return lambda eps: profile(law_of(row), np.atleast_1d(np.asarray(eps, float)))
-
-    return bound
-
-
-def small_configs(rng: np.random.Generator, count: int, largest: int) -> Iterator[Any]:
-    made = 0
-    while made < count:
-        n = int(rng.integers(2, largest + 1))
-        cap = int(rng.choice([1, max(1, n - 1), n, n + 1, int(rng.integers(1, n + 1))]))
-        p = float(rng.choice([0.1, 0.3, 0.5, 0.8, 0.95, 0.999, 1.0]))
-        overflow = ("truncate", "reject")[made % 2]
-        if overflow == "reject" and p == 1.0 and n > cap:
-            continue
-        sigma = float(rng.choice([0.4, 0.7, 1.0, 2.0]))
-        yield enumeration.Config(n, p, cap, sigma, overflow, list(Adjacency)[made // 2 % 3].value)
-        made += 1
-
-
-@pytest.mark.parametrize("analysis", ["refined", "note"])
-@pytest.mark.parametrize(("dimension", "count", "largest"), [(1, 60, 6), (2, 12, 4)])
-def test_no_small_data_set_violates_a_bound(analysis: str, dimension: int, count: int, largest: int) -> None:
-    rng = np.random.default_rng(20 + dimension)
-    for config in small_configs(rng, count, largest):
-        if analysis == "note" and config.overflow == "reject":
-            continue
-        epsilons = enumeration.interesting_epsilons(config, extra=8)
-        data = enumeration.data_sets(config, rng, dimension, 6)
-        slack, where = enumeration.smallest_slack(production(analysis), config, data, epsilons)
-        assert slack > -enumeration.TOLERANCE[dimension], (slack, where)
-
-
-def test_an_optimiser_finds_no_violating_data_set_and_reaches_tight_bounds() -> None:
-    rng = np.random.default_rng(5)
-    reached = []
-    for config in small_configs(rng, 12, 5):
-        for direction, epsilon in (("forward", 0.4), ("reverse", 0.2)):
-            slack, vectors = enumeration.climb(production("refined"), config, direction, epsilon, rng, steps=60)
-            assert slack > -enumeration.TOLERANCE[1], (config, vectors)
-            reached.append(slack)
-    assert min(reached) < 1e-9  # some bounds are attained, so the test would notice a bound that is too low
