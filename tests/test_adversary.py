@@ -140,8 +140,8 @@ def test_a_slightly_wrong_bound_is_caught(mistake: str) -> None:
 
 
 def test_data_in_space_alone_catch_a_wrong_bound() -> None:
-    """The cells are fine enough: with a rate 10 % too small, data off the line notice it without the attacks on the line."""
-    bound = of_another_mechanism(lambda c: {"p": 0.9 * c.p})
+    """The cells are fine enough: with a rate 3 % too small, data off the line notice it without the attacks on the line."""
+    bound = of_another_mechanism(lambda c: {"p": 0.97 * c.p})
     which, rng = streams(10_005)
     caught = []
     for draw in draws(which, 500):
@@ -150,7 +150,7 @@ def test_data_in_space_alone_catch_a_wrong_bound() -> None:
             hunt_in_space(search)
             caught.append(search.violated)
     print(f"{sum(caught)} of {len(caught)} caught")
-    assert np.mean(caught) > 0.3
+    assert np.mean(caught) > 0.6
 
 
 # --- the long mode ---
