@@ -11,6 +11,7 @@ import secrets
 import subprocess
 import sys
 import threading
+import types
 from pathlib import Path
 
 import numpy as np
@@ -141,7 +142,9 @@ def test_take_never_reads_the_last_row_for_padding():
 def test_take_fills_with_what_it_is_told():
     batch = CappedPoisson(20, 0.3, 16).sampler(3)[0]
     assert np.isnan(batch.take(np.zeros(20), fill=np.nan)[batch.size :]).all()
-    assert (batch.take(np.zeros(20, dtype=np.int8), fill=-100)[batch.size :] == -100).all()
+    filled = batch.take(np.zeros(20, dtype=np.int8), fill=-100)
+    assert (filled[batch.size :] == -100).all()
+    assert filled.dtype == np.int8
     assert (batch.take(np.array(["a"] * 20), fill="b")[batch.size :] == "b").all()
 
 
@@ -154,7 +157,10 @@ def test_take_fills_with_what_it_is_told():
         (np.float64(1), {}, "data has no rows"),
         ([1, 2, 3], {}, r"data\[0\] is of type int, not an array"),
         ("text", {}, "data is of type str"),
+        (types.SimpleNamespace(shape=(20,)), {}, "data is of type SimpleNamespace, not an array"),
         (np.zeros(20, dtype=int), {"fill": 0.5}, "fill=0.5 does not fit data of type int64"),
+        ({"x": np.zeros(20, dtype=int)}, {"fill": 0.5}, r"fill=0.5 does not fit data\['x'\] of type int64"),
+        (np.zeros(20, dtype=bool), {"fill": np.nan}, "fill=nan does not fit data of type bool"),
         (np.zeros(20, dtype=np.uint8), {"fill": -1}, "fill=-1 does not fit data of type uint8"),
         (np.zeros(20), {"fill": "x"}, "fill='x' does not fit"),
         (np.zeros(20), {"fill": [1, 2]}, r"fill=\[1, 2\] does not fit"),
@@ -205,6 +211,14 @@ def test_batches_is_a_sequence():
     assert len(sampler.batches(0)) == 0
 
 
+def test_a_cycle_of_two_draws_from_one_half_then_the_other():
+    sampler = CappedPoisson(1000, 0.5, 300, cycle_length=2).sampler(KEY)
+    halves = [set().union(*(batch.indices[batch.mask].tolist() for batch in sampler[start:40:2])) for start in (0, 1)]
+    assert not halves[0] & halves[1]
+    assert halves[0] | halves[1] == set(range(1000))
+    assert halves[0] != set(range(500))
+
+
 def test_resuming_gives_the_rest_of_the_run():
     sampler = SCHEME.sampler(KEY)
     rest = sampler.batches(10, start=7)
@@ -220,13 +234,14 @@ def test_slices_of_a_sampler_are_lazy_and_need_a_stop():
     assert len(part) == (10**18 - 10**15) // 10
     assert same(part[1], sampler[10**15 + 10])
     assert len(sampler[5:2]) == 0
+    assert sampler[:3].steps == range(3)
 
 
 def test_a_sampler_has_no_length_and_no_end():
     sampler = SCHEME.sampler(KEY)
     with pytest.raises(TypeError):
         len(sampler)
-    with pytest.raises(TypeError, match=r"iterate over sampler\.batches"):
+    with pytest.raises(TypeError, match=r"^a Sampler has no end; iterate over sampler\.batches\(steps\)$"):
         iter(sampler)
 
 
@@ -297,6 +312,13 @@ def test_a_shard_says_which_part_it_is():
     shard = SCHEME.sampler(KEY).shard(2, 4)
     assert (shard.rank, shard.world_size, shard.rows) == (2, 4, 16)
     assert repr(shard).endswith("secure=False, rank=2, world_size=4)")
+    assert repr(SCHEME.sampler(KEY).shard(0, 2)).endswith("secure=False, rank=0, world_size=2)")
+
+
+def test_a_whole_sampler_is_the_only_rank_and_does_not_mention_ranks():
+    sampler = SCHEME.sampler(KEY)
+    assert (sampler.rank, sampler.world_size, sampler.rows) == (0, 1, 64)
+    assert repr(sampler) == f"Sampler({SCHEME!r}, secure=False)"
 
 
 # --- keys and streams ------------------------------------------------------------------------------------------------
@@ -456,6 +478,23 @@ def test_bad_input_is_refused_before_anything_is_drawn(monkeypatch, action, mess
     assert isinstance(error.value, ValueError)
     assert "\n" not in str(error.value)
     assert "; " in str(error.value)  # a remedy
+
+
+@pytest.mark.parametrize(
+    ("action", "remedy"),
+    [
+        (lambda s: s[-1], "pass a step from 0 to 2**63 - 1"),
+        (lambda s: s[5:], "pass sampler[start:stop]"),
+        (lambda s: s[9:0:-1], "pass sampler[start:stop:stride] with a stride of 1 or more"),
+        (lambda s: s.batches(5, start=6), "pass the first step to draw, at most the run's number of steps"),
+        (lambda s: s.shard(0, 0), "pass the number of ranks"),
+        (lambda s: s.shard(4, 4), "pass this rank, from 0 to world_size - 1"),
+    ],
+)
+def test_a_refusal_says_what_to_pass_instead(action, remedy):
+    with pytest.raises(FiletError) as error:
+        action(SCHEME.sampler(KEY))
+    assert str(error.value).split("; ")[1] == remedy
 
 
 def test_batch_is_frozen():

@@ -65,7 +65,8 @@ class Batch:
 
     def _rows(self, leaf: Any, fill: Any) -> NDArray[Any]:
         array = np.asarray(leaf)
-        rows = _filled((self.indices.size, *array.shape[1:]), fill, array.dtype)
+        shape = (self.indices.size, *array.shape[1:])
+        rows = np.zeros(shape, array.dtype) if _is_zero(fill) else np.full(shape, fill, array.dtype)
         rows[: self.size] = array[self.indices[: self.size]]
         return rows
 
@@ -264,25 +265,28 @@ def _check_leaves(tree: Any, fill: Any, rows: int, path: str) -> None:
     if not shape or shape[0] != rows:
         has = f"has {shape[0]} rows" if shape else "has no rows"
         raise _validate.fail(f"{path} {has}, not dataset_size={rows}; pass the whole data set, one row per example")
-    _filled((0,), fill, np.asarray(tree[:0]).dtype, path)
+    _check_fill(fill, np.asarray(tree[:0]).dtype, path)
 
 
 def _map_leaves(function: Any, tree: Any) -> Any:
     if tree is None:
         return None
     if isinstance(tree, Mapping):
-        pairs = {name: _map_leaves(function, part) for name, part in tree.items()}
-        return pairs if type(tree) is dict else type(tree)(pairs)  # type: ignore[call-arg]
+        return type(tree)({name: _map_leaves(function, part) for name, part in tree.items()})  # type: ignore[call-arg]
     if isinstance(tree, (list, tuple)):
         parts = [_map_leaves(function, part) for part in tree]
         return type(tree)(*parts) if hasattr(tree, "_fields") else type(tree)(parts)
     return function(tree)
 
 
-def _filled(shape: tuple[int, ...], fill: Any, dtype: np.dtype[Any], path: str = "data") -> NDArray[Any]:
-    """An array of `fill`, refusing a value that the type would change (0.5 in an integer array)."""
-    if isinstance(fill, (int, float)) and fill == 0:
-        return np.zeros(shape, dtype=dtype)
+def _is_zero(fill: Any) -> bool:
+    return isinstance(fill, (int, float)) and fill == 0
+
+
+def _check_fill(fill: Any, dtype: np.dtype[Any], path: str) -> None:
+    """Refuse a value that the type would change (0.5 in an integer array); every type has a zero."""
+    if _is_zero(fill):
+        return
     try:
         one = np.full((), fill, dtype=dtype)
         kept = bool(one == fill) or bool(one != one and fill != fill)
@@ -292,4 +296,3 @@ def _filled(shape: tuple[int, ...], fill: Any, dtype: np.dtype[Any], path: str =
         raise _validate.fail(
             f"fill={_validate.show(fill)} does not fit {path} of type {dtype}; pass a value of that type"
         )
-    return np.full(shape, fill, dtype=dtype)
