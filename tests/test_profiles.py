@@ -1,20 +1,23 @@
-"""One-step loss laws: against the 50-digit table, the note's sum and limits."""
+"""One-step loss laws and their kernel: against the 50-digit table, the note's sum, and limits."""
 
 from __future__ import annotations
 
 import csv
+import itertools
 import math
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import mpmath as mp
 import numpy as np
 import pytest
 
 from filet import Adjacency, Analysis, CappedPoisson
 from filet.binomial import log_pmf
-from filet.kernel import LossLaw
+from filet.kernel import Atom, LossLaw, Piece, _log_interval
 from filet.profiles import cap_weights, loss_law
+from reference.exact import weights
 
 TABLES = Path(__file__).parent / "reference" / "tables"
 
@@ -52,6 +55,41 @@ def test_the_closed_form_of_the_conditional_rate_equals_the_notes_sum(n: int, p:
     tail = [math.exp(log_pmf(s, n - 1, p)) for s in range(cap, n)]
     expected = p * sum(v * cap / (s + 1) for s, v in zip(range(cap, n), tail, strict=True)) / sum(tail)
     assert cap_weights(n, p, cap).q == pytest.approx(expected, rel=1e-12)
+
+
+CORNERS = [(10**6, 0.5, 100), (1000, 1 - 1e-6, 1), (1000, 1 - 1e-6, 500), (10**6, 1 - 1e-6, 10**6 - 3),
+           (10**9, 1 - 1e-9, 10**9 - 3), (60_000, 256 / 60_000, 300), (50, 0.3, 1), (50, 0.3, 2), (50, 0.3, 49)]  # fmt: skip
+
+
+@pytest.mark.parametrize(("n", "p", "cap"), [*CORNERS, (10**9, 1.0, 10**9 - 1), (5, 1.0, 2)])
+def test_truncation_weights_are_within_their_stated_error(n: int, p: float, cap: int) -> None:
+    exact, found = weights(n, p, cap), cap_weights(n, p, cap)
+    error = loss_law(CappedPoisson(n, p, cap), 1.0, Adjacency.ZERO_OUT, Analysis.REFINED).weight_error
+    assert error < 1e-11 + 1e-14 / float(1 - exact.q)
+    assert found.room + found.w + found.tau == pytest.approx(1.0, abs=4e-16)
+    for name in ("w", "tau", "tq", "c", "q"):
+        assert abs(getattr(found, name) - getattr(exact, name)) <= error * getattr(exact, name) + 1e-300, name
+    assert abs(found.room - (1 - exact.w - exact.tau)) <= error * (1 - exact.w - exact.tau) + 1e-16
+    # the rate at which another example takes the place: a small difference of large weights where q is almost one
+    assert abs((found.tau - found.tq) - (exact.tau - exact.tq)) <= error * (exact.tau - exact.tq)
+
+
+@pytest.mark.parametrize(("n", "p", "cap"), CORNERS)
+def test_rejection_weights_and_their_differences_keep_twelve_digits(n: int, p: float, cap: int) -> None:
+    exact, scheme = weights(n, p, cap), CappedPoisson(n, p, cap, "reject")  # type: ignore[arg-type]
+    law = loss_law(scheme, 0.5, Adjacency.ADD_REMOVE, Analysis.REFINED)
+    ((piece,), (atom,)), full = (law.pieces, law.atoms), exact.b_prime
+    rest, hit, free = exact.k * (1 - exact.p), exact.k * exact.p, 1 - exact.b_prime
+    assert piece.means == (0.0, 2.0)
+    expected = [(piece.p, (free * rest, free * hit)), (piece.q, (free, 0)), (piece.d, (free * (rest - 1), free * hit)),
+                ((atom.loss, atom.p, atom.q), (mp.log(rest), full * rest, full))]  # fmt: skip
+    for found, true in expected:
+        assert all(abs(a - b) <= 1e-12 * abs(b) for a, b in zip(found, true, strict=True)), (found, true)
+    same_size = loss_law(scheme, 0.5, Adjacency.REPLACE_ONE, Analysis.REFINED).atoms[0]
+    # the others fill the batch: exactly cap of them, given that the batch is accepted
+    assert same_size.loss == 0.0
+    assert abs(same_size.p - exact.b) <= 1e-12 * exact.b
+    assert same_size.p == same_size.q
 
 
 SIGMAS = (0.1, 0.7, 1.0, 10.0)
@@ -120,3 +158,152 @@ def test_p_and_q_have_unit_mass() -> None:
             for which in (0, 1):
                 total = sum(float(m[which][0]) for m in masses) + sum((a.p, a.q)[which] for a in law.atoms)
                 assert total == pytest.approx(1.0, abs=1e-12), (capped, sigma, adjacency)
+
+
+# --- the kernel, against 40-digit integrals ---------------------------------------------------------------------------
+
+
+def random_pieces(count: int) -> Iterator[Piece]:
+    """Pieces of random laws: whole and half lines, rising and falling losses, rates down to 1e-9."""
+    rng = np.random.default_rng(12)
+    for index in range(count):
+        n, sigma = int(10 ** rng.uniform(1, 9)), float(10 ** rng.uniform(-1.2, 1.5))
+        p = float(10 ** rng.uniform(-math.log10(n), -0.01))
+        cap = max(1, min(n - 1, int(n * p + rng.normal() * math.sqrt(n * p))))
+        overflow = ("truncate", "reject")[index % 4 == 0]
+        law = loss_law(CappedPoisson(n, p, cap, overflow), sigma, list(Adjacency)[index % 3], Analysis.REFINED)  # type: ignore[arg-type]
+        yield from (law if index % 2 else law.reversed()).pieces
+
+
+PIECES = list(random_pieces(24))
+
+
+def exact_densities(piece: Piece, x: Any) -> tuple[mp.mpf, mp.mpf]:
+    """P and Q relative to N(0, 1)."""
+    bells = [mp.exp(m * mp.mpf(x) - mp.mpf(m) ** 2 / 2) for m in piece.means]
+    # P as Q + d where p is near q: there d has more digits
+    p = [p if abs(d) > q / 2 else mp.mpf(q) + d for p, q, d in zip(piece.p, piece.q, piece.d, strict=True)]
+    return mp.fdot(bells, p), mp.fdot(bells, piece.q)
+
+
+def exact_loss(piece: Piece, x: Any) -> mp.mpf:
+    p, q = exact_densities(piece, x)
+    return mp.log(p / q) if p > 0 and q > 0 else mp.inf if p > 0 else -mp.inf
+
+
+def exact_interval(low: Any, high: Any) -> mp.mpf:
+    """The standard normal mass of (low, high), in the tail where nothing cancels."""
+    low, high = mp.mpf(low), mp.mpf(high)
+    return mp.ncdf(-low) - mp.ncdf(-high) if low > 0 else mp.ncdf(high) - mp.ncdf(low)
+
+
+def exact_masses(piece: Piece, low: Any, high: Any) -> list[mp.mpf]:
+    """P, Q, P - Q and the sum of |p_j - q_j| of a cell."""
+    cells = [exact_interval(mp.mpf(low) - m, mp.mpf(high) - m) for m in piece.means]
+    return [mp.fdot(cells, weights) for weights in (piece.p, piece.q, piece.d, np.abs(piece.d))]
+
+
+def exact_profile(piece: Piece, epsilon: float) -> mp.mpf:
+    """The integral of P - e^epsilon Q over the side of its one zero on which it is positive."""
+    a = mp.exp(mp.mpf(epsilon))
+
+    def positive(x: mp.mpf) -> bool:
+        p, q = exact_densities(piece, x)
+        return bool(p > a * q)
+
+    low, high = max(mp.mpf(piece.low), -1000), min(mp.mpf(piece.high), mp.mpf(1000))
+    if positive(low) == positive(high):
+        low, high = (piece.low, piece.high) if positive(low) else (0, 0)
+    else:
+        rising, ends = positive(high), [low, high]
+        for _ in range(90):
+            middle = (ends[0] + ends[1]) / 2
+            ends[int(positive(middle) == rising)] = middle
+        low, high = (ends[0], piece.high) if rising else (piece.low, ends[0])
+    _, q, d, _ = exact_masses(piece, low, high)
+    return d - (a - 1) * q
+
+
+def grid(piece: Piece, count: int) -> np.ndarray:
+    """Points up to 30 standard deviations out, as far as the interval of the piece goes."""
+    low = max(piece.low, min(piece.means) - 30.0)
+    return np.linspace(low, max(low, min(piece.high, max(piece.means) + 30.0)), count)
+
+
+def test_losses_keep_twelve_digits_however_small() -> None:
+    sizes = []
+    with mp.workdps(60):
+        for piece in PIECES:
+            x = grid(piece, 13)
+            gross = Piece(piece.means, tuple(np.abs(piece.d)), piece.q, piece.d)  # |d| over Q, before anything cancels
+            for at, loss in zip(x, piece.loss(x), strict=True):
+                exact, (change, q) = exact_loss(piece, at), exact_densities(gross, at)
+                assert loss == exact or abs(loss - exact) <= 1e-12 * max(abs(exact), min(1.0, change / q)), (piece, at)
+                sizes.append(abs(float(exact)))
+    assert min(sizes) < 1e-9
+    assert max(sizes) > 30.0
+
+
+def test_cell_masses_keep_their_digits_in_both_tails() -> None:
+    with mp.workdps(60):
+        for piece in PIECES[::2]:
+            x = grid(piece, 9)
+            for cell, (p, q, d) in enumerate(zip(*piece.masses(x), strict=True)):
+                exact = exact_masses(piece, x[cell], x[cell + 1])
+                assert abs(p - exact[0]) <= 1e-12 * exact[0]
+                assert abs(q - exact[1]) <= 1e-12 * exact[1]
+                assert abs(d - exact[2]) <= 1e-12 * exact[3]
+
+
+def test_log_masses_of_intervals_neither_cancel_nor_underflow() -> None:
+    points = [-math.inf, -300.0, -40.0, -5.0, -1.0, -1e-3, 0.0, 1e-3, 1.0, 5.0, 40.0, 300.0, math.inf]
+    with mp.workdps(60):
+        for low, high in itertools.combinations(points, 2):
+            exact = mp.log(exact_interval(low, high))
+            assert float(_log_interval(low, high)) == pytest.approx(float(exact), rel=1e-13, abs=1e-15)
+    assert _log_interval(3.0, 3.0) == -math.inf
+
+
+def test_a_threshold_is_where_its_loss_is_reached_and_otherwise_an_end() -> None:
+    epsilon = np.array([0.0, 1e-9, 1e-3, 0.3, 2.0, 40.0])
+    for piece in PIECES:
+        found = piece.threshold(epsilon)
+        assert ((found >= piece.low) & (found <= piece.high)).all()
+        for x, loss in zip(found, epsilon, strict=True):
+            ends = np.array([max(piece.low, -1000.0), min(piece.high, 1000.0)])
+            lowest, highest = np.sort(piece.loss(ends))
+            if lowest < loss < highest:
+                with mp.workdps(40):
+                    below, above = (exact_loss(piece, x + side * 1e-8 * (1 + abs(x))) for side in (-1, 1))
+                assert min(below, above) <= loss <= max(below, above)
+            else:
+                end, mean = (
+                    (piece.high, max(piece.means))
+                    if (loss >= highest) == piece.increasing
+                    else (piece.low, min(piece.means))
+                )
+                assert x == end or (math.isinf(end) and abs(x - mean) > 40.0)  # nothing lies beyond
+
+
+def test_the_profile_of_a_piece_is_within_its_stated_rounding_error() -> None:
+    epsilon = np.array([0.0, 1e-10, 1e-4, 0.3, 0.499, 0.501, 3.0, 60.0])
+    checked = 0
+    with mp.workdps(40):
+        for piece in PIECES[::2]:
+            total = float(np.sum(piece.masses(np.array([piece.low, piece.high]))[:2]))
+            for e, value, error in zip(epsilon, *piece.profile(epsilon), strict=True):
+                exact = exact_profile(piece, e)
+                assert abs(value - exact) <= error + 1e-30, (piece, e)
+                assert error <= 2e-13 * min(total, 1.0) * math.exp(e)
+                checked += exact > 0
+    assert checked > 30
+
+
+def test_exchanging_p_and_q_twice_changes_nothing() -> None:
+    law = LossLaw(tuple(PIECES[:3]), (Atom(0.3, 0.1, 0.2),), 1e-20, 1e-11)
+    back = law.reversed()
+    assert back.reversed() == law
+    assert (back.lost, back.weight_error, back.atoms) == (1e-20, 1e-11, (Atom(-0.3, 0.2, 0.1),))
+    for piece, other in zip(law.pieces, back.pieces, strict=True):
+        assert piece.increasing != other.increasing
+        assert other.loss(np.zeros(1)) == pytest.approx(-piece.loss(np.zeros(1)), rel=1e-12)

@@ -82,21 +82,12 @@ def _piece(sigma: float, weights: list[tuple[float, float, float, float]], low: 
     return Piece(tuple(v / sigma for v in distance), p, q, d, low / sigma, high / sigma)
 
 
-def poisson(p: float, sigma: float, adjacency: Adjacency, *, weight: float = 1.0, distance: float = 1.0,
-            scale: float = 1.0) -> list[Piece]:  # fmt: skip
-    """Poisson sampling at rate p; `scale` multiplies P only (policy reject under add-remove)."""
+def poisson(p: float, sigma: float, adjacency: Adjacency, *, weight: float = 1.0, distance: float = 1.0) -> list[Piece]:
+    """Poisson sampling at rate p."""
+    rest, hit = weight * (1.0 - p), weight * p
     if adjacency is Adjacency.REPLACE_ONE:
-        rest = weight * (1.0 - p)
-        hit = weight * p
-        rows = [(0.0, rest, rest, 0.0), (distance, hit, 0.0, hit), (-distance, 0.0, hit, -hit)]
-    else:
-        # scale (1-p) - 1 and scale p, written so that nothing cancels for small p
-        rest = scale * (1.0 - p)
-        rows = [
-            (0.0, weight * rest, weight, weight * ((scale - 1.0) - scale * p)),
-            (distance, weight * scale * p, 0.0, weight * scale * p),
-        ]
-    return [_piece(sigma, rows)]
+        return [_piece(sigma, [(0.0, rest, rest, 0.0), (distance, hit, 0.0, hit), (-distance, 0.0, hit, -hit)])]
+    return [_piece(sigma, [(0.0, rest, weight, -hit), (distance, hit, 0.0, hit)])]
 
 
 def _note_capped(v: CapWeights, sigma: float, adjacency: Adjacency) -> list[Piece]:
@@ -142,15 +133,13 @@ def _reject(n: int, p: float, cap: int, sigma: float, adjacency: Adjacency) -> t
     """THEORY section 5: plain Poisson, and nothing at all where the others already fill the batch."""
     if adjacency is Adjacency.ADD_REMOVE:
         full, not_full = hazard(cap, n - 1, p)  # b' and 1 - b'
-        growth = p * full / (1.0 - p * full)  # k - 1
-        k = 1.0 + growth
-        hit = not_full * k * p
-        rows = [(0.0, not_full * k * (1.0 - p), not_full, not_full * (growth - k * p)), (1.0, hit, 0.0, hit)]
-        pieces = [_piece(sigma, rows)] if not_full > 0.0 else []
-        loss = math.log1p(growth - k * p) if p < 1.0 else -math.inf
-        return pieces, [Atom(loss, full * k * (1.0 - p), full)] if full > 0.0 and p < 1.0 else []
+        k = 1.0 / ((1.0 - p) + p * not_full)  # 1 / (1 - p b'), a sum of positive terms
+        rest, hit, change = k * (1.0 - p), k * p, -k * p * not_full  # change = rest - 1
+        loss = math.log1p(change) if change > -0.5 else math.log(rest)
+        rows = [(0.0, not_full * rest, not_full, not_full * change), (1.0, not_full * hit, 0.0, not_full * hit)]
+        return [_piece(sigma, rows)], [Atom(loss, full * rest, full)]
     at_cap, below_cap = hazard(cap, n, p)
-    full = at_cap * (1.0 - cap / n)
+    full = at_cap * ((n - cap) / n)
     not_full = below_cap + at_cap * (cap / n)
     return poisson(p, sigma, adjacency, weight=not_full), [Atom(0.0, full, full)]
 
@@ -167,6 +156,7 @@ def loss_law(scheme: CappedPoisson, sigma: float, adjacency: Adjacency, analysis
         pieces, atoms = _reject(n, p, cap, sigma, adjacency)
         return LossLaw(tuple(pieces), tuple(atoms), weight_error=weight_error)
     v = cap_weights(n, p, cap)
+    weight_error += 4e-15 / max(1.0 - v.q, 2.0**-53)  # tau - tq cancels where q is almost one
     if v.w + v.tau < _LIGHTEST:
         return LossLaw(tuple(poisson(p, sigma, adjacency)), lost=_LIGHTEST)
     if analysis is Analysis.NOTE:
