@@ -97,6 +97,10 @@ def test_a_phase_displaces_the_shared_alternative():
         ("count = 2", "times = 2", "gaussian release 1 has the unknown key 'times'"),
         ("[[gaussian]]", "[gaussian]", "write each one as [[gaussian]]"),
         ("steps = 1_000", "steps = = 3", "not valid TOML"),
+        ("steps = 1_000", "steps = " + "[" * 3000, "not valid TOML (maximum recursion depth"),
+        ("steps = 1_000", "steps = " + "9" * 5000, "not valid TOML (Exceeds the limit"),
+        ("steps = 1_000", "steps = 0x" + "f" * 5000, "phase 1: steps=<int too long to show> is above 2**63 - 1"),
+        ("epochs = 10", "epochs = 1e308", "phase 2: epochs=1e+308 take inf steps, above 2**63 - 1"),
     ],
 )  # fmt: skip
 def test_every_mistake_is_one_line_that_names_the_file_and_the_key(path, old, new, words):

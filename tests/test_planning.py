@@ -154,6 +154,7 @@ def test_progress_rises_to_one_and_an_interruption_passes_through() -> None:
         ({"steps": None}, "neither is given"),
         ({"epochs": 3}, "both are given"),
         ({"steps": None, "epochs": -1}, "epochs=-1.0 is not in"),
+        ({"steps": None, "epochs": 1e308}, r"epochs=1e\+308 take inf steps, above"),
         ({"steps": 0}, "steps=0 is below 1"),
         ({"max_batch_size": []}, "max_batch_size is empty"),
         ({"max_batch_size": 0}, "max_batch_size=0 is below 1"),

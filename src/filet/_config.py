@@ -94,7 +94,7 @@ def make_steps(options: Mapping[str, Any], scheme: CappedPoisson, where: str = "
         raise _validate.fail(f"epochs={epochs!r} is not in [0, inf); {remedy}")
     exact = epochs * scheme.dataset_size / (scheme.sampling_probability * scheme.group_size)
     # 3 epochs at rate 0.3 are 10 steps, although 3 / 0.3 is a hair above 10 in floating point.
-    return _validate.step_count(math.ceil(exact * (1 - 1e-12)))
+    return _validate.steps_of_epochs(epochs, exact * (1 - 1e-12))
 
 
 def _require(given: Mapping[str, Any], key: str, where: str) -> Any:
@@ -133,12 +133,14 @@ def read_run(path: str | os.PathLike[str]) -> Run:
             raise MissingExtraError(
                 "reading TOML needs Python 3.11 or the package tomli; install it with: pip install 'filet[cli]'"
             ) from None
-    name = os.fspath(path)
+    from . import _validate
+
+    name = _validate.path(path)
     try:
-        data = tomllib.loads(Path(path).read_text(encoding="utf-8"))
+        data = tomllib.loads(Path(name).read_text(encoding="utf-8"))
     except OSError as error:
         raise InvalidArgumentError(f"cannot read {name!r}: {error.strerror}; pass the path of a run file") from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+    except (ValueError, RecursionError) as error:  # bad TOML or UTF-8, a number or a nesting beyond Python's limits
         raise InvalidArgumentError(f"{name}: not valid TOML ({' '.join(str(error).split())}); mend the file") from None
     try:
         return parse_run(data)

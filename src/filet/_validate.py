@@ -5,6 +5,7 @@ from __future__ import annotations
 import enum
 import math
 import operator
+import os
 import reprlib
 from collections.abc import Iterable
 from typing import Any, TypeVar
@@ -25,7 +26,10 @@ def show(value: object) -> str:
     >>> show("a" * 200)
     "'aaaaaaaaaaaa...aaaaaaaaaaaaa'"
     """
-    return " ".join(reprlib.repr(value).split())
+    try:
+        return " ".join(reprlib.repr(value).split())
+    except ValueError:  # an integer of more digits than Python converts to text
+        return f"<{type(value).__name__} too long to show>"
 
 
 def fail(message: str) -> InvalidArgumentError:
@@ -91,6 +95,24 @@ def noise_multiplier(value: Any, name: str = "noise_multiplier") -> float:
 
 def step_count(value: Any, name: str = "steps") -> int:
     return integer(name, value, low=0, remedy="pass the whole number of training steps")
+
+
+def steps_of_epochs(epochs: float, exact: float) -> int:
+    """The whole number of steps that `epochs` take, from the exact one."""
+    if not exact <= MAX_INTEGER:
+        raise fail(f"epochs={show(epochs)} take {exact:.3g} steps, above 2**63 - 1; pass fewer epochs")
+    return math.ceil(exact)
+
+
+def path(value: Any) -> str:
+    """A file's path as text; what the operating system would not even look at is refused."""
+    try:
+        text = os.fsdecode(value)
+    except TypeError:
+        raise fail(f"path={show(value)} is not a path; pass a string or a pathlib.Path") from None
+    if "\0" in text:
+        raise fail(f"path={show(text)} holds a zero byte; pass the name of a file")
+    return text
 
 
 def choice(name: str, value: Any, options: type[_EnumT]) -> _EnumT:

@@ -309,7 +309,9 @@ def _settings(dataset_size: Any, max_batch_size: Any, steps: Any, epochs: Any,
         raise _validate.fail(
             f"epochs={_validate.show(passes)} is not in (0, inf); pass the number of passes over the data"
         )
-    return [(scheme, max(1, math.ceil(passes * scheme.dataset_size / scheme.max_batch_size))) for scheme in hardware]
+    exact = [passes * scheme.dataset_size / scheme.max_batch_size for scheme in hardware]
+    counts = [max(1, _validate.steps_of_epochs(passes, count)) for count in exact]
+    return list(zip(hardware, counts, strict=True))
 
 
 def _passes(scheme: CappedPoisson, rows: int) -> float:
