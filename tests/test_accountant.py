@@ -17,7 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import filet
-from filet import Accountant, CappedPoisson, FiletError, InvalidArgumentError, StateError, account
+from filet import Accountant, CappedPoisson, FiletError, InvalidArgumentError, StateError, _state, account
 from filet.composite import gaussian_log_delta
 from settings import SETTINGS, TABLE
 
@@ -391,6 +391,82 @@ def test_any_damage_to_a_state_file_is_noticed(tmp_path: Path) -> None:
         run().save(tmp_path / "no" / "such" / "folder.json")
     with pytest.raises(StateError):
         Accountant.from_state_dict([])  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("steps", 3.7),  # was cut to 3
+        ("steps", "10"),
+        ("steps", -1),
+        ("steps", 2**63),
+        ("noise_multiplier", "10"),  # hexadecimal 16, which nobody who writes 10 means
+        ("noise_multiplier", "nan"),
+        ("sampling_probability", 0.1),
+        ("dataset_size", "0x1p10"),
+        ("analysis", "none"),
+        ("unknown", 1),
+    ],
+)
+def test_a_state_that_save_would_not_write_is_refused(name: str, value: object) -> None:
+    """Also with a checksum that fits: a field read as something else would change the answer."""
+    state = run().state_dict()
+    state["phases"][0][name] = value
+    with pytest.raises(StateError):
+        Accountant.from_state_dict({**state, "checksum": _state._checksum(state)})
+
+
+@pytest.mark.parametrize("phases", ["", {}, None, [[]]])
+def test_a_state_whose_phases_are_no_list_is_refused(phases: object) -> None:
+    state = {**run().state_dict(), "phases": phases}
+    with pytest.raises(StateError):
+        Accountant.from_state_dict({**state, "checksum": _state._checksum(state)})
+
+
+def test_a_state_nested_beyond_pythons_stack_is_refused() -> None:
+    deep: list[Any] = []
+    for _ in range(100_000):
+        deep = [deep]
+    with pytest.raises(StateError):
+        Accountant.from_state_dict({**run().state_dict(), "phases": deep})
+
+
+@pytest.mark.parametrize("path", [5, None, "a\0b", b"a\0b"])
+def test_paths_that_are_none_are_refused_in_words(path: Any) -> None:
+    with pytest.raises(InvalidArgumentError, match="path="):
+        run().save(path)
+    with pytest.raises(InvalidArgumentError, match="path="):
+        Accountant.load(path)
+
+
+def test_merged_phases_keep_to_the_limit_of_steps_so_that_they_can_be_restored() -> None:
+    accountant = Accountant("zero-out")
+    accountant.compose(A.scheme(), 1.0, 2**63 - 1)
+    before = accountant.state_dict()
+    with pytest.raises(InvalidArgumentError, match="steps=9223372036854775808 is above"):
+        accountant.compose(A.scheme(), 1.0, 1)
+    assert accountant.state_dict() == before
+    assert Accountant.from_state_dict(before).state_dict() == before
+
+
+@pytest.mark.parametrize(("sigma", "epsilon"), [(5e-324, math.inf), (1e-200, math.inf), (1e200, 0.0), (1e308, 0.0)])
+def test_gaussian_noise_whose_square_is_no_float_is_accounted(sigma: float, epsilon: float) -> None:
+    accountant = Accountant("zero-out")
+    accountant.compose_gaussian(sigma)
+    assert accountant.epsilon(1e-5) == epsilon
+    assert (
+        account(CappedPoisson(10, 1.0, 10), noise_multiplier=sigma, steps=1, adjacency="zero-out").epsilon(1e-5)
+        == epsilon
+    )
+
+
+@pytest.mark.parametrize("cap", [1, 12, 60])
+def test_the_union_strategy_answers_where_almost_every_batch_overflows(cap: int) -> None:
+    scheme = CappedPoisson(1000, 0.1, cap)
+    assert (
+        account(scheme, noise_multiplier=2.0, steps=3, adjacency="add-remove", analysis="union").epsilon(1e-3)
+        == math.inf
+    )
 
 
 def _save_many(path: Path, count: int) -> None:

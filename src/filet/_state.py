@@ -11,6 +11,8 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ._validate import path as checked_path
+from ._validate import show
 from .errors import FiletError, StateError
 from .scheme import Adjacency, CappedPoisson
 
@@ -51,17 +53,17 @@ def _checksum(body: dict[str, Any]) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
 
 
-def from_dict(state: Any) -> tuple[Adjacency, list[tuple[CappedPoisson, float, int, str]], float]:
+def from_dict(state: Any) -> tuple[Adjacency, list[tuple[CappedPoisson, float, Any, Any]], float]:
     """Adjacency, phases and Gaussian part of a state; anything odd raises `StateError`."""
     if not isinstance(state, dict) or state.get("format") != _FORMAT:
         raise StateError(f"this is no accountant state (its format is not {_FORMAT!r}); pass what save() wrote")
     if state.get("version") != _VERSION:
         raise StateError(
-            f"state version {state.get('version')!r} is unknown to this filet; install the one that wrote it"
+            f"state version {show(state.get('version'))} is unknown to this filet; install the one that wrote it"
         )
     try:
         intact = state.get("checksum") == _checksum(state)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, RecursionError):
         intact = False
     if not intact:
         raise StateError("the accountant state is damaged (its checksum does not match); restore it from a backup")
@@ -70,8 +72,8 @@ def from_dict(state: Any) -> tuple[Adjacency, list[tuple[CappedPoisson, float, i
             (
                 CappedPoisson(**{key: _number(entry[key]) for key in _SCHEME_KEYS}),
                 float.fromhex(entry["noise_multiplier"]),
-                int(entry["steps"]),
-                str(entry["analysis"]),
+                entry["steps"],
+                entry["analysis"],
             )
             for entry in state["phases"]
         ]
@@ -82,7 +84,8 @@ def from_dict(state: Any) -> tuple[Adjacency, list[tuple[CappedPoisson, float, i
     except (KeyError, TypeError, ValueError, OverflowError, AttributeError) as error:
         if isinstance(error, FiletError):
             raise StateError(f"the accountant state is invalid: {error}") from None
-        raise StateError(f"the accountant state lacks or garbles a field ({error}); restore it from a backup") from None
+        what = show(str(error))
+        raise StateError(f"the accountant state lacks or garbles a field ({what}); restore it from a backup") from None
 
 
 def _number(value: Any) -> Any:
@@ -91,7 +94,7 @@ def _number(value: Any) -> Any:
 
 def write(state: dict[str, Any], path: str | os.PathLike[str]) -> None:
     """Write to a temporary file beside the target, flush it to disk, then rename: readers see the old or the new one."""
-    target = Path(path)
+    target = Path(checked_path(path))
     try:
         handle, name = tempfile.mkstemp(prefix=target.name + ".", suffix=".tmp", dir=target.parent)
     except OSError as error:
@@ -111,13 +114,14 @@ def write(state: dict[str, Any], path: str | os.PathLike[str]) -> None:
 
 
 def read(path: str | os.PathLike[str]) -> dict[str, Any]:
+    file = Path(checked_path(path))
     try:
-        text = Path(path).read_text(encoding="utf-8")
+        text = file.read_text(encoding="utf-8")
         state = json.loads(text)
     except OSError as error:
-        raise StateError(f"cannot read {str(path)!r}: {error.strerror}; pass the path given to save()") from None
+        raise StateError(f"cannot read {str(file)!r}: {error.strerror}; pass the path given to save()") from None
     except (ValueError, RecursionError):
-        raise StateError(f"{str(path)!r} is not valid JSON: it is damaged or no accountant state") from None
+        raise StateError(f"{str(file)!r} is not valid JSON: it is damaged or no accountant state") from None
     if not isinstance(state, dict):
-        raise StateError(f"{str(path)!r} holds no accountant state; pass the path given to save()")
+        raise StateError(f"{str(file)!r} holds no accountant state; pass the path given to save()")
     return state

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import os
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
@@ -14,10 +15,12 @@ from numpy.typing import ArrayLike
 from . import _state, _validate
 from .composite import Composite
 from .engine import wide
-from .errors import InvalidArgumentError, NotCertifiedError
+from .errors import InvalidArgumentError, NotCertifiedError, StateError
 from .kernel import Array, LossLaw
 from .profiles import Analysis, loss_law
 from .scheme import Adjacency, CappedPoisson, Overflow
+
+_BEYOND_FLOATS = (ZeroDivisionError, OverflowError, FloatingPointError)
 
 
 class Bounds(NamedTuple):
@@ -60,8 +63,9 @@ class Phase:
         log_one = self.scheme.log_overflow_probability
         if log_one >= 0.0:
             return math.inf
-        # log(1 - e^x) for x < 0, also where e^x rounds to 1
-        return -self.steps * (math.log1p(-math.exp(log_one)) if log_one < -0.5 else math.log(-math.expm1(log_one)))
+        # Near 1 and near 0 the other formula loses the digits that matter.
+        log_fits = math.log(-math.expm1(log_one)) if log_one > -0.5 else math.log1p(-math.exp(log_one))
+        return -self.steps * log_fits
 
 
 def _composite(phases: list[Phase], gaussian: float, adjacency: Adjacency) -> Composite:
@@ -75,8 +79,8 @@ def _composite(phases: list[Phase], gaussian: float, adjacency: Adjacency) -> Co
         if phase.noise_multiplier == 0.0:
             exposed = True
         elif phase.only_gaussian:
-            distance = 2.0 if adjacency is Adjacency.REPLACE_ONE else 1.0
-            gaussian += phase.rounds * (distance / phase.noise_multiplier) ** 2
+            shift = (2.0 if adjacency is Adjacency.REPLACE_ONE else 1.0) / phase.noise_multiplier
+            gaussian += phase.rounds * shift * shift  # a product, as a power raises where it overflows
         else:
             laws.append((loss_law(phase.scheme, phase.noise_multiplier, adjacency, phase.analysis), phase.rounds))
     return Composite(laws, gaussian, symmetric=adjacency is Adjacency.REPLACE_ONE, exposed=exposed,
@@ -104,7 +108,12 @@ class PrivacyCurve:
         self.adjacency = adjacency
         self.phases = tuple(phases)
         self.gaussian = gaussian
-        self._run = _composite(phases, gaussian, adjacency)
+        try:
+            self._run = _composite(phases, gaussian, adjacency)
+        except _BEYOND_FLOATS as error:
+            raise NotCertifiedError(
+                f"this run is beyond what floats can hold ({error}); use less extreme noise"
+            ) from None
         self._known: dict[tuple[str, float], Bounds] = {}
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -165,7 +174,7 @@ class PrivacyCurve:
     def _epsilon_bounds(self, delta: float) -> Bounds:
         try:
             bracket = self._run.epsilon(delta)
-        except (ZeroDivisionError, OverflowError, FloatingPointError) as error:
+        except _BEYOND_FLOATS as error:
             raise NotCertifiedError(
                 f"epsilon at delta={delta!r} is beyond what floats can hold ({error}); use a larger delta or more noise"
             ) from None
@@ -179,7 +188,7 @@ class PrivacyCurve:
     def _delta_bounds(self, epsilon: float) -> Bounds:
         try:
             bracket = self._run.delta(epsilon)
-        except (ZeroDivisionError, OverflowError, FloatingPointError):
+        except _BEYOND_FLOATS:
             return Bounds(0.0, 1.0)
         return Bounds(bracket.lower, bracket.upper)
 
@@ -281,11 +290,12 @@ class Accountant:
                 f"dataset_size={scheme.dataset_size} differs from the {self.dataset_size} of earlier phases, which"
                 " add-remove adjacency does not allow; use one size, or adjacency='zero-out'"
             )
-        self._curve = None
-        if self._phases and replace(self._phases[-1], steps=phase.steps) == phase and scheme.cycle_length == 1:
-            self._phases[-1] = replace(phase, steps=self._phases[-1].steps + phase.steps)
+        same = self._phases and replace(self._phases[-1], steps=phase.steps) == phase and scheme.cycle_length == 1
+        if same:  # merged, with as many steps as one phase may have
+            self._phases[-1] = replace(phase, steps=_validate.step_count(self._phases[-1].steps + phase.steps))
         else:
             self._phases.append(phase)
+        self._curve = None
 
     def compose_gaussian(self, noise_multiplier: float, count: int = 1) -> None:
         """Add `count` plain Gaussian releases; the noise is relative to their sensitivity under this adjacency."""
@@ -293,7 +303,8 @@ class Accountant:
         count = _validate.integer("count", count, low=0, remedy="pass the number of releases")
         self._curve = None
         if count and sigma < math.inf:
-            self._gaussian += math.inf if sigma == 0.0 else count / sigma**2
+            # Divided twice, as the square of an extreme sigma is no float; never rounded down to nothing.
+            self._gaussian += math.inf if sigma == 0.0 else max(count / sigma / sigma, sys.float_info.min)
 
     def curve(self) -> PrivacyCurve:
         """The privacy of everything composed so far."""
@@ -324,9 +335,14 @@ class Accountant:
         """The inverse of `state_dict`; a damaged state raises `StateError`."""
         adjacency, phases, gaussian = _state.from_dict(state)
         accountant = cls(adjacency)
-        for scheme, sigma, steps, analysis in phases:
-            accountant.compose(scheme, sigma, steps, analysis=analysis)
+        try:
+            for scheme, sigma, steps, analysis in phases:
+                accountant.compose(scheme, sigma, steps, analysis=analysis)
+        except InvalidArgumentError as error:
+            raise StateError(f"the accountant state is invalid: {error}") from None
         accountant._gaussian = gaussian
+        if accountant.state_dict() != state:  # a field that would be read as something else, or not at all
+            raise StateError("the accountant state is not as save() writes it; restore it from a backup")
         return accountant
 
     def save(self, path: str | os.PathLike[str]) -> None:

@@ -70,7 +70,9 @@ def whole_file(path: str | os.PathLike[str]) -> Iterator[Path]:
     ...     [file.name for file in Path(folder).iterdir()]
     ['a.txt']
     """
-    target = Path(path)
+    from . import _validate
+
+    target = Path(_validate.path(path))
     try:
         handle, name = tempfile.mkstemp(prefix=f".{target.name}.", suffix=target.suffix, dir=target.parent)
         os.close(handle)
