@@ -23,6 +23,7 @@ from filet.report import OutputError, round_down, round_up, statement, whole_fil
 SCHEME = ["--dataset-size", "60000", "--expected-batch-size", "256", "--max-batch-size", "300"]
 RUN = [*SCHEME, "--noise-multiplier", "1", "--steps", "14000"]
 ZERO_OUT = [*RUN, "--adjacency", "zero-out"]
+UTILIZATION = [*ZERO_OUT, "--delta", "1e-5", "--epsilon", "1"]
 ENVIRONMENT = {**os.environ, "PYTHONPATH": str(Path(filet.__file__).parents[1]), "OMP_NUM_THREADS": "1"}
 
 
@@ -164,7 +165,12 @@ def one_line(outcome, code):
         (["sample", *SCHEME, "--steps", "2", "--key", "1", "--rank", "0"], "rank and world_size go together"),
         (["sample", *SCHEME, "--steps", "2", "--key", "1", "--format", "npy"], "needs a file"),
         (["sample", *SCHEME, "--steps", "2", "--key", "1", "-o", "batches.xyz"], "names no format"),
+        (["sample", "--dataset-size", "100", "--sampling-probability", ".1", "--max-batch-size", str(2**63 - 1), "--steps", "0",
+          "--key", "1", "--format", "csv"], "more than memory holds"),
         (["plot", "batch-sizes", *SCHEME, "-o", "a.bmp"], "names no format"),
+        (["plot", "trade-off", *ZERO_OUT, "--points", "0", "-o", "a.csv"], "points=0 is below 2"),
+        (["plot", "utilization", *UTILIZATION, "--dataset-size", "0", "-o", "a.csv"], "dataset_size=0 is below 1"),
+        (["plot", "utilization", *UTILIZATION, "--points", str(10**15), "-o", "a.csv"], "is above 100000"),
         (["fillet"], "No such command"),
         (["epsilon", "--nonsense"], "No such option"),
     ],

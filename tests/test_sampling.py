@@ -497,6 +497,13 @@ def test_a_refusal_says_what_to_pass_instead(action, remedy):
     assert str(error.value).split("; ")[1] == remedy
 
 
+@pytest.mark.parametrize("dataset_size", [100, 10**12])  # one and eight bytes a row
+def test_a_cap_beyond_memory_is_refused_in_words(dataset_size):
+    sampler = CappedPoisson(dataset_size, 1e-12, 2**63 - 1).sampler(KEY)
+    with pytest.raises(InvalidArgumentError, match="more than memory holds"):
+        sampler[0]
+
+
 def test_batch_is_frozen():
     batch = SCHEME.sampler(KEY)[0]
     assert isinstance(batch, Batch)

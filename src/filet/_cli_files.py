@@ -115,6 +115,7 @@ def _format_of(output: str | None) -> str:
 
 def _lines(batches: Batches, form: str) -> Iterator[str]:
     if form == "csv":
+        batches.sampler[0]  # rows that memory cannot hold are refused here, before their names are written
         yield ",".join(["step", *map(str, range(batches.sampler.rows))]) + "\n"
     for step, batch in zip(batches.steps, batches, strict=True):
         indices = batch.indices.tolist()
@@ -191,6 +192,12 @@ def plot(kind: str, output: str, **options: Any) -> None:
     plots.save(draw(curve), output)
 
 
+def _points(options: dict[str, Any], default: int) -> int:
+    from .curves import checked_points
+
+    return checked_points(default if options["points"] is None else options["points"])
+
+
 def _epsilon_steps(options: dict[str, Any]) -> Curve:
     from . import curves
 
@@ -200,7 +207,7 @@ def _epsilon_steps(options: dict[str, Any]) -> Curve:
     phase = run.accountant.phases[0]
     one = options.get("analysis") or phase.scheme.overflow.value == "reject"
     wanted = [phase.analysis.value] if one else ["refined", "note", "union"]
-    points = options["points"] or 25
+    points = _points(options, 25)
     with progress("accounting", points * (len(wanted) + 1)) as advance:
         return curves.epsilon_of_steps(
             phase.scheme,
@@ -217,7 +224,7 @@ def _epsilon_steps(options: dict[str, Any]) -> Curve:
 def _delta_epsilon(options: dict[str, Any]) -> Curve:
     from . import curves
 
-    points = options["points"] or 41
+    points = _points(options, 41)
     with progress("accounting", points) as advance:
         return curves.delta_of_epsilon(run_from(options).curve, points=points, advance=advance)
 
@@ -226,7 +233,7 @@ def _trade_off(options: dict[str, Any]) -> Curve:
     from . import curves
 
     with progress("accounting", 2) as advance:
-        return curves.trade_off(run_from(options).curve, points=options["points"] or 61, advance=advance)
+        return curves.trade_off(run_from(options).curve, points=_points(options, 61), advance=advance)
 
 
 def _batch_sizes(options: dict[str, Any]) -> Curve:
@@ -240,10 +247,12 @@ def _batch_sizes(options: dict[str, Any]) -> Curve:
 
 def _utilization(options: dict[str, Any]) -> Curve:
     from . import curves
+    from .scheme import CappedPoisson
 
     names = ("dataset_size", "noise_multiplier", "steps", "epsilon", "delta", "adjacency")
     given = {name: required(options, name) for name in names}
-    cap, points = required(options, "max_batch_size"), options["points"] or 7
+    cap, points = required(options, "max_batch_size"), _points(options, 7)
+    CappedPoisson(given["dataset_size"], 1.0, cap)  # checks both, before they are computed with
     # Caps from an eighth of the given one to eight times it, as far as the data set allows.
     factors = [2 ** (6 * i / max(points - 1, 1) - 3) for i in range(points)]
     caps = sorted({min(given["dataset_size"], max(1, round(cap * factor))) for factor in factors})
@@ -259,7 +268,7 @@ def _frontier(options: dict[str, Any]) -> Curve:
     given = {name: required(options, name) for name in names}
     rate = make_scheme(options, "the command line").sampling_probability
     with progress("planning", 100) as advance:
-        points = options["points"] or 7
+        points = _points(options, 7)
         return curves.frontier_of_steps(sampling_probability=rate, points=points, advance=advance, **given)
 
 

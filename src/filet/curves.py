@@ -79,7 +79,7 @@ def _describe_curve(curve: PrivacyCurve) -> str:
     return f"{curve.adjacency}; {phases}" if phases else str(curve.adjacency)
 
 
-def _points(points: int) -> int:
+def checked_points(points: int) -> int:
     return _validate.integer("points", points, low=2, high=100_000, remedy="pass the number of points to compute")
 
 
@@ -104,7 +104,7 @@ def epsilon_of_steps(
     [1, 26, 100]
     """
     steps = _validate.integer("steps", steps, low=1, remedy="pass the number of training steps")
-    counts = np.unique(np.round(1 + (steps - 1) * np.linspace(0.0, 1.0, _points(points)) ** 2))
+    counts = np.unique(np.round(1 + (steps - 1) * np.linspace(0.0, 1.0, checked_points(points)) ** 2))
     columns: dict[str, Array] = {"steps": counts}
     for analysis in analyses:
         analysis = _validate.choice("analysis", analysis, Analysis)
@@ -140,7 +140,7 @@ def delta_of_epsilon(curve: PrivacyCurve, *, max_epsilon: float | None = None, p
     top = curve.epsilon(1e-12) if max_epsilon is None else float(_validate.epsilon_array(max_epsilon))
     if not math.isfinite(top):
         raise InvalidArgumentError("the run has no finite epsilon at delta=1e-12; pass max_epsilon")
-    epsilons = np.linspace(0.0, top if top > 0.0 else 1.0, _points(points))
+    epsilons = np.linspace(0.0, top if top > 0.0 else 1.0, checked_points(points))
     attack = _zero_others(curve)
     bounds, reached = [], []
     for value in epsilons:
@@ -169,7 +169,7 @@ def trade_off(curve: PrivacyCurve, *, points: int = 61, advance: Advance = _quie
     >>> bool((both["true_positive_rate_lower"] <= both["true_positive_rate_upper"]).all())
     True
     """
-    rates = np.geomspace(1e-6, 1.0, _points(points))
+    rates = np.geomspace(1e-6, 1.0, checked_points(points))
     upper = np.array([curve.true_positive_rate(float(rate)) for rate in rates])
     advance(1)
     lower = np.minimum(_attack_power(curve, rates), upper)
@@ -309,7 +309,7 @@ def frontier_of_steps(
 
     steps = _validate.integer("steps", steps, low=1, remedy="pass the number of training steps")
     # From a thirtieth of the steps to thirty times as many.
-    counts = np.unique(np.maximum(1.0, np.round(steps * np.geomspace(1 / 30, 30, _points(points)))))
+    counts = np.unique(np.maximum(1.0, np.round(steps * np.geomspace(1 / 30, 30, checked_points(points)))))
     done = 0
 
     def progress(share: float, _: str) -> None:

@@ -178,6 +178,15 @@ class Sampler:
         part.rank, part.world_size = rank, world_size
         return part
 
+    def _padding(self) -> Indices:
+        try:
+            return np.full(self.rows, -1, dtype=self._dtype)
+        except (MemoryError, ValueError):  # ValueError: more bytes than there are addresses
+            raise _validate.fail(
+                f"max_batch_size={self.scheme.max_batch_size} gives batches of {self.rows} rows, more than memory holds;"
+                " pass the number of rows the hardware takes"
+            ) from None
+
     def _batch(self, step: int) -> Batch:
         scheme = self.scheme
         stream = self._source.at(Purpose.BATCH, step)
@@ -186,7 +195,7 @@ class Sampler:
         if scheme.cycle_length > 1:
             chosen = self._partition.members(step % scheme.cycle_length, chosen)
         chosen = chosen[self.rank :: self.world_size]
-        indices = np.full(self.rows, -1, dtype=self._dtype)
+        indices = self._padding()
         indices[: chosen.size] = chosen
         return Batch(indices, indices >= 0, chosen.size, scheme.dataset_size)
 
@@ -288,7 +297,8 @@ def _check_fill(fill: Any, dtype: np.dtype[Any], path: str) -> None:
     if _is_zero(fill):
         return
     try:
-        one = np.full((), fill, dtype=dtype)
+        with np.errstate(all="ignore"):  # a cast that changes the value is refused below
+            one = np.full((), fill, dtype=dtype)
         kept = bool(one == fill) or bool(one != one and fill != fill)
     except (TypeError, ValueError, OverflowError):
         kept = False
