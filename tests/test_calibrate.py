@@ -272,3 +272,9 @@ def test_lowest_finds_the_bottom() -> None:
     x, value = lowest(lambda x: (x - 0.3) ** 2 + 1.0, -1.0, 2.0, 30)
     assert x == pytest.approx(0.3, abs=1e-4)
     assert value == pytest.approx(1.0, abs=1e-8)
+
+
+def test_a_probability_whose_square_vanishes_is_within_any_target() -> None:
+    scheme = CappedPoisson(100, 5e-324, 12)
+    with pytest.raises(InvalidArgumentError, match=r"is met even by noise_multiplier=0\.05"):
+        calibrate_noise_multiplier(scheme, steps=3, epsilon=1.0, delta=1e-3, adjacency="zero-out")

@@ -23,6 +23,11 @@ GOLDEN_NOISE = {
 ONE = CappedPoisson(4, 1.0, 4)
 
 
+def test_clip_is_a_bool():
+    with pytest.raises(InvalidArgumentError, match=r"clip=array\(\[1, 0\]\) is not a bool"):
+        noisy_sum(np.zeros((4, 1)), ONE, noise_multiplier=1, key=KEY, step=0, clip=np.array([1, 0]))
+
+
 # --- one call --------------------------------------------------------------------------------------------------------
 
 

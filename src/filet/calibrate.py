@@ -208,7 +208,8 @@ def _spread(noise: float, adjacency: Adjacency) -> float:
 
 def _guess_noise(target: Target, scheme: CappedPoisson, rounds: int) -> float:
     """The noise that the central limit theorem would take for plain Poisson sampling."""
-    goal = target.gaussian_shift() ** 2 / rounds / scheme.inclusion_probability**2
+    chance = max(scheme.inclusion_probability, 1e-130)  # its square must not vanish
+    goal = target.gaussian_shift() ** 2 / rounds / chance**2
     x = math.asinh(goal / 4.0) if target.adjacency is Adjacency.REPLACE_ONE else math.log1p(goal)
     return x**-0.5 if x > 0.0 else MOST_NOISE
 

@@ -55,6 +55,8 @@ def noisy_sum(
     if math.isinf(sigma):
         raise _validate.fail("noise_multiplier=inf leaves nothing to return; pass a finite number")
     step = _validate.integer("step", step, low=0, remedy="pass a step from 0 to 2**63 - 1")
+    if not isinstance(clip, (bool, np.bool_)):
+        raise _validate.fail(f"clip={_validate.show(clip)} is not a bool; pass True or False")
     rows = _matrix(vectors, scheme.dataset_size)
     if not clip:
         _check_norms(rows)
