@@ -1,0 +1,160 @@
+"""Every public function with junk, extremes and valid values: a `FiletError` of one line, or an answer without NaN.
+
+Deterministic in CI. What the answers must satisfy beyond that is in `test_fuzz.py`.
+"""
+
+import dataclasses
+import math
+import time
+from decimal import Decimal
+from fractions import Fraction
+
+import numpy as np
+import pytest
+from fuzz.common import ENGINE
+from hypothesis import HealthCheck, assume, given, settings
+from hypothesis import strategies as st
+
+import filet
+from filet.calibrate import LEAST_NOISE
+
+pytestmark = pytest.mark.filterwarnings(f"ignore::RuntimeWarning:{ENGINE}")
+PATIENCE = 120.0  # seconds for one call: no call hangs, on the slowest machine
+
+EXTREMES = [
+    math.nan, math.inf, -math.inf, 5e-324, -5e-324, 2.2250738585072014e-308, 1e-300, 1e-200, 1e-16, 1.0 - 2.0**-53, 1.0 + 2.0**-52,
+    1e15, 1e200, 1.7976931348623157e308, 0, -0.0, 1, -1, 2, 0.5, 2**53 + 1, 2**63 - 1, 2**63, -(2**63), 10**400, 10**5000, -(10**5000),
+]  # fmt: skip
+OTHERS = [
+    None, True, False, "", "1", "nan", "zero-out", "add-remove", "reject", "union", "note", "two\nlines", "a\0b", b"1", b"sixteen bytes ok",
+    [], (), {}, set(), [1], [0.5, 1e-3], [math.nan], [[1], [2, 3]], {"a": 1}, object(), range(3), 1j, Decimal("0.5"), Decimal("NaN"),
+    Fraction(1, 2), np.float64("nan"), np.float32(0.5), np.float16(1.0), np.longdouble(0.25), np.int8(1), np.uint64(2**63), np.bool_(True),
+    np.str_("zero-out"), np.datetime64("NaT"), np.array(0.5), np.array(1), np.array([]), np.empty((0, 3)), np.array([0.5, math.nan]),
+    np.array([[0.1, 0.2]]), np.array(["a"]), np.array([None]), np.array([True]), np.ma.masked, slice(0, 2), Ellipsis, math, filet.Adjacency,
+    filet.Adjacency.ZERO_OUT, filet.Overflow.REJECT, filet.Analysis.NOTE,
+]  # fmt: skip
+JUNK = st.one_of(
+    st.sampled_from(EXTREMES), st.sampled_from(OTHERS), st.integers(), st.floats(), st.text(max_size=5), st.binary(max_size=40),
+    st.lists(st.one_of(st.floats(), st.integers(), st.sampled_from(EXTREMES)), max_size=4), st.floats(0.0, 1.0), st.integers(0, 100),
+)  # fmt: skip
+
+SCHEME = filet.CappedPoisson(100, 0.1, 20)
+RUN = {"noise_multiplier": 2.0, "steps": 3}
+BUDGET = {"epsilon": 1.0, "delta": 1e-3, "adjacency": "zero-out", "analysis": "refined"}
+CURVE = filet.account(SCHEME, **RUN, adjacency="zero-out")
+SAMPLER = SCHEME.sampler(key=1)
+PLAN = {"dataset_size": 100, "max_batch_size": 100, "steps": 3, "epochs": None, "cycle_length": 1, "epsilon": 1.0,
+        "delta": 1e-3, "adjacency": "zero-out"}  # fmt: skip
+FRONTIER = {"over": "steps", "values": [2], "dataset_size": 100, "max_batch_size": 100, "sampling_probability": 0.1, "steps": None,
+            "noise_multiplier": 2.0, "epsilon": None, "delta": 1e-3, "adjacency": "zero-out"}  # fmt: skip
+
+
+def composed(kind, **arguments):
+    accountant = filet.Accountant("zero-out")
+    getattr(accountant, kind)(**arguments)
+    return accountant.epsilon(1e-3)
+
+
+def saved(path):
+    accountant = filet.Accountant("zero-out")
+    accountant.save(path)
+    assert filet.Accountant.load(path).state_dict() == accountant.state_dict()
+
+
+# Name, function and arguments that work; those of the last group take long when they are valid.
+CALLS = {
+    "CappedPoisson": (filet.CappedPoisson, {"dataset_size": 100, "sampling_probability": 0.1, "max_batch_size": 20,
+                                            "overflow": "truncate", "cycle_length": 1}),
+    "CappedPoisson.log_batch_size_probability": (SCHEME.log_batch_size_probability, {"size": 3}),
+    "PrivacyCurve.epsilon": (CURVE.epsilon, {"delta": 1e-3}),
+    "PrivacyCurve.delta": (CURVE.delta, {"epsilon": 1.0}),
+    "PrivacyCurve.epsilon_bounds": (CURVE.epsilon_bounds, {"delta": 1e-3}),
+    "PrivacyCurve.delta_bounds": (CURVE.delta_bounds, {"epsilon": 1.0}),
+    "PrivacyCurve.true_positive_rate": (CURVE.true_positive_rate, {"false_positive_rate": 0.1}),
+    "Accountant": (filet.Accountant, {"adjacency": "zero-out"}),
+    "Accountant.compose": (lambda **a: composed("compose", **a), {"scheme": SCHEME, **RUN, "analysis": "note"}),
+    "Accountant.compose_gaussian": (lambda **a: composed("compose_gaussian", **a), {"noise_multiplier": 2.0, "count": 3}),
+    "Accountant.save": (saved, {"path": "state.json"}),
+    "Accountant.load": (filet.Accountant.load, {"path": "none.json"}),
+    "Accountant.from_state_dict": (filet.Accountant.from_state_dict, {"state": filet.Accountant("zero-out").state_dict()}),
+    "Sampler": (filet.Sampler, {"scheme": SCHEME, "key": 1, "secure": False}),
+    "Sampler.__getitem__": (SAMPLER.__getitem__, {"step": 1}),
+    "Sampler.batches": (lambda **a: SAMPLER.batches(**a)[:2], {"steps": 3, "start": 0}),
+    "Sampler.shard": (lambda **a: SAMPLER.shard(**a)[0], {"rank": 0, "world_size": 2}),
+    "Batch.take": (SAMPLER[0].take, {"data": np.arange(100), "fill": -1}),
+    "noisy_sum": (filet.noisy_sum, {"vectors": np.ones((100, 2)), "scheme": SCHEME, "noise_multiplier": 1.0, "key": 1, "step": 0,
+                                    "clip": True, "secure": False}),
+    "audit": (filet.audit, {"batches": list(SAMPLER.batches(20)), "scheme": SCHEME, "steps": 10, "significance": 1e-3}),
+    "epsilon_lower_bound": (filet.epsilon_lower_bound, {"scheme": SCHEME, **RUN, "adjacency": "zero-out", "delta": 1e-3}),
+    "account": (lambda delta, **a: filet.account(**a).epsilon(delta),
+                {"scheme": SCHEME, **RUN, "adjacency": "zero-out", "analysis": "union", "delta": 1e-3}),
+}  # fmt: skip
+SEARCHES = {
+    "calibrate_noise_multiplier": (filet.calibrate_noise_multiplier, {"scheme": SCHEME, "steps": 3, **BUDGET}),
+    "calibrate_steps": (filet.calibrate_steps, {"scheme": SCHEME, "noise_multiplier": 2.0, **BUDGET}),
+    "calibrate_sampling_probability": (filet.calibrate_sampling_probability, {"scheme": SCHEME, **RUN, **BUDGET}),
+    "plan": (filet.plan, PLAN),
+    "frontier": (filet.frontier, FRONTIER),
+}
+# Records that these functions make, words, and errors.
+MADE = {"AuditReport", "Batch", "Batches", "Bounds", "Frontier", "Option", "Plan", "PrivacyCurve"}
+WORDS = {"Adjacency", "Analysis", "Overflow"}
+ERRORS = {"FiletError", "InvalidArgumentError", "MissingExtraError", "NotCertifiedError", "StateError"}
+
+
+def test_every_public_function_is_fuzzed():
+    fuzzed = {name.split(".")[0] for name in (*CALLS, *SEARCHES)}
+    assert fuzzed | MADE | WORDS | ERRORS == set(filet.__all__)
+
+
+def fuzz(examples):
+    return settings(
+        max_examples=examples, deadline=None, derandomize=True, database=None, suppress_health_check=list(HealthCheck)
+    )
+
+
+def call_with_junk(data, function, good):
+    names = data.draw(st.sets(st.sampled_from(sorted(good)), min_size=1, max_size=2), label="changed")
+    arguments = {**good, **{name: data.draw(JUNK, label=name) for name in sorted(names)}}
+    noise = arguments.get("noise_multiplier")
+    # Next to no noise is not junk but a hard question, and none for this test.
+    assume(not (isinstance(noise, (int, float, np.number)) and 0.0 < noise < LEAST_NOISE))
+    started = time.monotonic()
+    try:
+        answer = function(**arguments)
+    except filet.FiletError as error:
+        assert str(error)
+        assert "\n" not in str(error)
+    else:
+        assert not holds_nan(answer), answer
+    assert time.monotonic() - started < PATIENCE
+
+
+def holds_nan(answer):
+    """Whether there is a NaN anywhere in an answer; `Frontier` documents what it means there."""
+    if isinstance(answer, filet.Frontier):
+        return False
+    if dataclasses.is_dataclass(answer):
+        return any(holds_nan(getattr(answer, field.name)) for field in dataclasses.fields(answer))
+    if isinstance(answer, (tuple, list, dict)):
+        return any(map(holds_nan, answer.values() if isinstance(answer, dict) else answer))
+    return (
+        isinstance(answer, (float, np.ndarray))
+        and np.asarray(answer).dtype.kind == "f"
+        and bool(np.isnan(answer).any())
+    )
+
+
+@pytest.mark.parametrize("name", CALLS)
+@fuzz(50)
+@given(data=st.data())
+def test_calls_are_refused_in_one_line_or_answered_without_nan(name, data, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)  # text is a fine path
+    call_with_junk(data, *CALLS[name])
+
+
+@pytest.mark.parametrize("name", SEARCHES)
+@fuzz(15)
+@given(data=st.data())
+def test_searches_are_refused_in_one_line_or_answered_without_nan(name, data):
+    call_with_junk(data, *SEARCHES[name])
