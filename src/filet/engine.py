@@ -282,6 +282,7 @@ def solve(side: Side, log_delta: float, start: float, fineness: float) -> tuple[
 
     epsilon = max(start, 0.0)
     best = math.nan
+    low, high, tangent = -math.inf, math.inf, math.nan  # delta is above the target at low, and not at high
     for _ in range(8):
         built = epsilon
         sampled = side.lines(built, log_delta, fineness)
@@ -297,6 +298,10 @@ def solve(side: Side, log_delta: float, start: float, fineness: float) -> tuple[
                 return 0.0, sampled
             if slope >= 0.0:
                 break
+            if ratio > 1.0:  # delta is convex, so its tangent meets the target on this side of the answer
+                low, tangent = max(low, epsilon), epsilon - (ratio - 1.0) / slope
+            else:
+                high = min(high, epsilon)
             step = -math.log(ratio) * ratio / slope
             step = min(max(step, -4.0 / sampled.c), 4.0 / sampled.c)
             if abs(step) <= 1e-7 * max(epsilon, 0.1):
@@ -304,6 +309,8 @@ def solve(side: Side, log_delta: float, start: float, fineness: float) -> tuple[
                     return outward(epsilon), sampled
                 step += 2e-8 * max(epsilon, 0.1) * (1.0 if side.above else -1.0)
                 settled = True
+            elif low < high and not low < epsilon + step < high:  # beyond what is known: a kink of delta, it may be
+                step = (tangent if low < tangent < high else 0.5 * (low + high)) - epsilon
             # Lines close to zero need many nodes: approach it in strides.
             epsilon = max(0.1 * epsilon if epsilon > _ABSOLUTE else 0.0, epsilon + step)
             if abs(epsilon - built) * sampled.c > 2.0 and not settled:
@@ -414,6 +421,8 @@ class Run:
         first = self.above(look)
         if first.separate(np.zeros(1))[0] <= delta:
             return Interval(0.0, 0.0)
+        if first.infinite >= delta:  # masses this small are not resolved, whatever the cells
+            return Interval(0.0, math.inf)
         tiny = first.basic(delta)
         if tiny <= 0.5 * _ABSOLUTE:
             return Interval(0.0, tiny)
