@@ -10,13 +10,12 @@ from typing import Any
 import pytest
 
 from filet import calibrate
+from filet._search import climb, lowest
 from filet.accountant import account
 from filet.calibrate import (
     calibrate_noise_multiplier,
     calibrate_sampling_probability,
     calibrate_steps,
-    climb,
-    lowest,
 )
 from filet.errors import InvalidArgumentError
 from filet.scheme import Adjacency, CappedPoisson, Overflow

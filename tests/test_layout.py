@@ -23,7 +23,7 @@ LAYERS = [
     ["_streams", "_draws", "_partition", "sampling", "mechanism"],
     ["kernel", "profiles", "pld", "transform", "compose", "inversion", "engine", "composite"],
     ["_state", "accountant"],
-    ["attacks", "auditing", "calibrate", "planning"],
+    ["attacks", "auditing", "_search", "calibrate", "planning", "frontiers"],
     ["curves", "report", "plots"],
     ["_config", "_cli", "cli"],
 ]

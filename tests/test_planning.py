@@ -10,10 +10,12 @@ from typing import Any
 import numpy as np
 import pytest
 
+from filet._search import minimum
 from filet.accountant import account
 from filet.calibrate import calibrate_noise_multiplier
 from filet.errors import InvalidArgumentError
-from filet.planning import Plan, _passes, frontier, minimum, plan
+from filet.frontiers import frontier
+from filet.planning import Plan, _passes, plan
 from filet.scheme import Adjacency, CappedPoisson, Overflow
 
 SETTING: dict[str, Any] = {"dataset_size": 3_000, "max_batch_size": 48, "steps": 400, "epsilon": 2.0, "delta": 1e-5}

@@ -11,8 +11,9 @@ if TYPE_CHECKING:
     from .auditing import AuditReport, audit
     from .calibrate import calibrate_noise_multiplier, calibrate_sampling_probability, calibrate_steps
     from .errors import FiletError, InvalidArgumentError, MissingExtraError, NotCertifiedError, StateError
+    from .frontiers import Frontier, frontier
     from .mechanism import noisy_sum
-    from .planning import Frontier, Option, Plan, frontier, plan
+    from .planning import Option, Plan, plan
     from .profiles import Analysis
     from .sampling import Batch, Batches, Sampler
     from .scheme import Adjacency, CappedPoisson, Overflow
@@ -76,11 +77,13 @@ _MODULES = {
         "StateError",
     ),
     "mechanism": ("noisy_sum",),
-    "planning": (
+    "frontiers": (
         "Frontier",
+        "frontier",
+    ),
+    "planning": (
         "Option",
         "Plan",
-        "frontier",
         "plan",
     ),
     "profiles": ("Analysis",),

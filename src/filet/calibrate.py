@@ -1,4 +1,4 @@
-"""One root finder, three unknowns: the noise, the steps or the sampling probability that a privacy target allows.
+"""One root finder (`_search`), three unknowns: the noise, the steps or the sampling probability that a privacy target allows.
 
 All three look for the largest `x` whose cost is at or below zero, where the cost never falls as `x` grows: `x` is minus
 the logarithm of the noise, or the logarithm of the steps or of the probability. A few coarse looks, a millisecond or
@@ -12,9 +12,10 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import Any, NamedTuple
+from typing import Any
 
 from . import _validate
+from ._search import Bracket, Cost, climb, lowest
 from .accountant import Phase, PrivacyCurve, account
 from .composite import gaussian_log_delta
 from .errors import InvalidArgumentError, NotCertifiedError
@@ -29,73 +30,6 @@ _LOOK_TOLERANCE = 3e-4
 _LEAST_LOOK = 1e-17  # coarse looks do not resolve smaller deltas, they only compare
 _SLOPE = 1.3  # of log epsilon, roughly, before two points are known
 _NOISE_LIMITS = (-math.log(MOST_NOISE), -math.log(LEAST_NOISE))
-
-Cost = Callable[[float], float]
-
-
-class Bracket(NamedTuple):
-    """The largest `x` known to meet the target, and the smallest known not to; None where there is none."""
-
-    good: float | None
-    bad: float | None
-    root: float | None = None  # of the chord between them
-
-
-def climb(cost: Cost, start: float, stride: float, limits: tuple[float, float], *, tolerance: float,
-          slope: float = 0.0) -> Bracket:  # fmt: skip
-    """Bracket the largest `x` within the limits with cost(x) <= 0, for a cost that does not fall and may be infinite.
-
-    Ends when the good end is within `tolerance` of the bad one, or of the root between two close ends. `slope` is a
-    first guess of the cost's slope, 0 for none.
-    """
-    good: tuple[float, float] | None = None
-    bad: tuple[float, float] | None = None
-    last: tuple[float, float] | None = None
-    low, high = limits
-    x, streak = min(max(start, low), high), 0
-    while True:
-        f = cost(x)
-        if last is not None and x != last[0] and math.isfinite(f - last[1]):
-            slope = max((f - last[1]) / (x - last[0]), 0.0)
-        last = (x, f)
-        if f <= 0.0:
-            good, streak = last, max(streak, 0) + 1
-        else:
-            bad, streak = last, min(streak, 0) - 1
-        if good is not None and bad is not None:
-            width = bad[0] - good[0]
-            share = -good[1] / (bad[1] - good[1]) if math.isfinite(bad[1] - good[1]) else 0.5
-            linear = width < 0.02 and math.isfinite(bad[1] - good[1])
-            if width <= tolerance or (linear and share * width <= tolerance):
-                return Bracket(good[0], bad[0], good[0] + share * width)
-            # Three answers on one side: the cost bends too much for the chord, so halve.
-            to_root = width * (0.5 if abs(streak) >= 3 else share) - 0.4 * tolerance
-            x = good[0] + min(max(to_root, 0.25 * tolerance, 0.01 * width), width - 0.25 * tolerance, 0.99 * width)
-            continue
-        if (good is None and x <= low) or (bad is None and x >= high):
-            return Bracket(good and good[0], bad and bad[0])
-        # Not enclosed yet: the chord's step and a little more, else ever longer strides.
-        move = 1.15 * abs(f) / slope + tolerance if slope > 0.0 and math.isfinite(f) else stride
-        move = min(move, stride)
-        stride *= 2.0 if abs(streak) < 4 else 4.0
-        x = min(x + move, high) if good is not None else max(x - move, low)
-
-
-def lowest(function: Callable[[float], float], low: float, high: float, turns: int = 14) -> tuple[float, float]:
-    """The point and value of the minimum of a unimodal function, by golden sections."""
-    ratio = 0.5 * (math.sqrt(5.0) - 1.0)
-    left, right = high - ratio * (high - low), low + ratio * (high - low)
-    at_left, at_right = function(left), function(right)
-    for _ in range(turns - 2):
-        if at_left <= at_right:
-            high, right, at_right = right, left, at_left
-            left = high - ratio * (high - low)
-            at_left = function(left)
-        else:
-            low, left, at_left = left, right, at_right
-            right = low + ratio * (high - low)
-            at_right = function(right)
-    return (left, at_left) if at_left <= at_right else (right, at_right)
 
 
 @dataclass(frozen=True)

@@ -305,7 +305,7 @@ def frontier_of_steps(
 
     Columns are named after the planner's strategies; nan where the target cannot be met.
     """
-    from .planning import frontier
+    from .frontiers import frontier
 
     steps = _validate.integer("steps", steps, low=1, remedy="pass the number of training steps")
     # From a thirtieth of the steps to thirty times as many.

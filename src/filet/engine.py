@@ -288,8 +288,8 @@ def solve(side: Side, log_delta: float, start: float, fineness: float) -> tuple[
         sampled = side.lines(built, log_delta, fineness)
         settled = False
         for _ in range(12):
-            ratio, slope, _ = sampled.ratio(epsilon, log_delta)
-            if not ratio > 0.0:
+            ratio, slope, error = sampled.ratio(epsilon, log_delta)
+            if not ratio > 0.0 or (error > 0.01 * ratio and epsilon != built):  # too far away for these lines
                 break
             good = ratio <= 1.0 if side.above else ratio >= 1.0
             if good and (math.isnan(best) or (epsilon < best) == side.above):

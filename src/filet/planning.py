@@ -13,12 +13,10 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
-
 from . import _validate
+from ._search import minimum
 from .binomial import log_sf
-from .calibrate import Target, lowest, noise_for, rough_noise
+from .calibrate import Target, noise_for, rough_noise
 from .errors import InvalidArgumentError
 from .profiles import Analysis
 from .scheme import Adjacency, CappedPoisson, Overflow
@@ -256,7 +254,7 @@ def plan(
         progress: called with the share of the work done and a label.
     """
     target = Target.checked(epsilon, delta, adjacency, Analysis.REFINED)
-    settings = _settings(dataset_size, max_batch_size, steps, epochs, cycle_length)
+    settings = checked_settings(dataset_size, max_batch_size, steps, epochs, cycle_length)
     strategies = (IDEAL, *STRATEGIES, FIXED_SIZE, MICROBATCHES)
     options: list[Option] = []
     skipped: list[str] = []
@@ -266,7 +264,7 @@ def plan(
             if progress is not None:
                 share = (at + turn / len(strategies)) / len(settings)
                 progress(share, f"{strategy.name}, batch {hardware.max_batch_size}, {count} steps")
-            option = _best_option(target, strategy, hardware, count)
+            option = best_option(target, strategy, hardware, count)
             if option is None:
                 skipped.append(
                     f"{strategy.name} (batch {hardware.max_batch_size}, {count} steps): no noise meets the target"
@@ -284,7 +282,7 @@ def plan(
     return Plan(first.dataset_size, target.epsilon, target.delta, target.adjacency, tuple(options), tuple(skipped))
 
 
-def _several(name: str, value: Any) -> list[Any]:
+def several(name: str, value: Any) -> list[Any]:
     """One number or several; at least one."""
     values = list(value) if isinstance(value, Iterable) and not isinstance(value, (str, bytes)) else [value]
     if not values:
@@ -292,17 +290,17 @@ def _several(name: str, value: Any) -> list[Any]:
     return values
 
 
-def _settings(dataset_size: Any, max_batch_size: Any, steps: Any, epochs: Any,
+def checked_settings(dataset_size: Any, max_batch_size: Any, steps: Any, epochs: Any,
               cycle_length: Any) -> list[tuple[CappedPoisson, int]]:  # fmt: skip
     """The hardware batches (as schemes of probability 1) and the steps of each."""
     if (steps is None) == (epochs is None):
         both = "neither is" if steps is None else "both are"
         raise _validate.fail(f"exactly one of steps and epochs is needed, {both} given; pass one of them")
     hardware = [CappedPoisson(dataset_size, 1.0, size, cycle_length=cycle_length)
-                for size in _several("max_batch_size", max_batch_size)]  # fmt: skip
+                for size in several("max_batch_size", max_batch_size)]  # fmt: skip
     remedy = "pass the whole number of training steps, at least 1"
     if steps is not None:
-        counts = [_validate.integer("steps", count, low=1, remedy=remedy) for count in _several("steps", steps)]
+        counts = [_validate.integer("steps", count, low=1, remedy=remedy) for count in several("steps", steps)]
         return [(scheme, count) for scheme in hardware for count in counts]
     passes = _validate.real("epochs", epochs, rule="in (0, inf)", remedy="pass the number of passes over the data")
     if not 0.0 < passes < math.inf:
@@ -327,7 +325,7 @@ def _passes(scheme: CappedPoisson, rows: int) -> float:
     return total
 
 
-def _run_of(strategy: Strategy, hardware: CappedPoisson, steps: int, p: float) -> tuple[CappedPoisson, int, float]:
+def run_of(strategy: Strategy, hardware: CappedPoisson, steps: int, p: float) -> tuple[CappedPoisson, int, float]:
     """Scheme, steps and hardware rows a step of a strategy at a sampling probability, for the same rows in total."""
     rows = hardware.max_batch_size
     if strategy not in (MICROBATCHES, IDEAL):
@@ -339,13 +337,13 @@ def _run_of(strategy: Strategy, hardware: CappedPoisson, steps: int, p: float) -
     return scheme, math.floor(min(1.0 / passes, 1.0) * steps), rows * passes
 
 
-def _best_option(target: Target, strategy: Strategy, hardware: CappedPoisson, steps: int) -> Option | None:
+def best_option(target: Target, strategy: Strategy, hardware: CappedPoisson, steps: int) -> Option | None:
     """The strategy's least noisy run, certified; None if no noise meets the target."""
     target = replace(target, analysis=strategy.analysis)
     p, guess = _best_probability(target, strategy, hardware, steps)
     if not math.isfinite(guess):
         return None
-    scheme, count, rows = _run_of(strategy, hardware, steps, p)
+    scheme, count, rows = run_of(strategy, hardware, steps, p)
     noise = noise_for(target, scheme, count, guess)
     if noise is None:
         return None
@@ -360,7 +358,7 @@ def _best_probability(target: Target, strategy: Strategy, hardware: CappedPoisso
 
     def log_run_noise(log_p: float) -> float:
         p = min(math.exp(log_p), 1.0)
-        scheme, count, _ = _run_of(strategy, hardware, steps, p)
+        scheme, count, _ = run_of(strategy, hardware, steps, p)
         if count < 1:
             return math.inf
         noises[log_p] = rough_noise(target, scheme, count, _extrapolated(noises, log_p))
@@ -389,162 +387,3 @@ def _extrapolated(noises: dict[float, float], log_p: float) -> float | None:
     if len(near) == 2:
         slope = min(max(math.log(noises[near[1]] / noises[near[0]]) / (near[1] - near[0]), 0.0), 4.0)
     return noises[near[0]] * math.exp(min(max(slope * (log_p - near[0]), -1.0), 1.0))
-
-
-def minimum(function: Callable[[float], float], start: float, stride: float, highest: float) -> float:
-    """The argument below `highest` at which a unimodal function is least, to a few percent of the first stride.
-
-    Infinite values, on the right, are fine.
-    """
-    values: dict[float, float] = {}
-
-    def at(x: float) -> float:
-        x = min(x, highest)
-        if x not in values:
-            values[x] = function(x)
-        return values[x]
-
-    middle, width = start, stride
-    while not math.isfinite(at(middle)) and width < 1e4:
-        middle, width = middle - width, 1.5 * width
-    width = stride
-    low, high = middle - width, min(middle + width, highest)
-    while at(low) < at(middle) and width < 1e4:
-        width *= 1.6
-        low, middle, high = low - width, low, middle
-    while high < highest and at(high) < at(middle) and width < 1e4:
-        width *= 1.6
-        low, middle, high = middle, high, min(high + width, highest)
-    at(high)
-    lowest(at, low, high, 5 + math.ceil(math.log(max((high - low) / stride, 1.0)) / math.log(1.618)))
-    best = min(values, key=lambda x: values[x])
-    left = max((x for x in values if x < best), default=best)
-    right = min((x for x in values if x > best), default=best)
-    if left < best < right and math.isfinite(values[left] + values[right]):
-        at(_vertex((left, best, right), values))
-    return min(values, key=lambda x: values[x])
-
-
-def _vertex(points: tuple[float, float, float], values: dict[float, float]) -> float:
-    """Where the parabola through three points is least; the middle one is the lowest of them."""
-    left, middle, right = points
-    from_left, from_right = middle - left, middle - right
-    rise_left = from_left * (values[middle] - values[right])
-    rise_right = from_right * (values[middle] - values[left])
-    scale = rise_left - rise_right
-    return middle if scale == 0.0 else middle - 0.5 * (from_left * rise_left - from_right * rise_right) / scale
-
-
-@dataclass(frozen=True)
-class Frontier:
-    """Curves to draw: `series[name][i]` belongs to `x[i]`; nan where the target cannot be met. Made by `frontier`."""
-
-    x_label: str
-    y_label: str
-    x: NDArray[np.float64]
-    series: dict[str, NDArray[np.float64]]
-
-    def to_dict(self) -> dict[str, Any]:
-        """Plain JSON types; nan and infinity become None."""
-        series = {
-            name: [float(v) if math.isfinite(v) else None for v in values] for name, values in self.series.items()
-        }
-        return {"x_label": self.x_label, "y_label": self.y_label, "x": self.x.tolist(), "series": series}
-
-
-_AXES = {
-    "max_batch_size": "max_batch_size (rows)",
-    "sampling_probability": "sampling_probability",
-    "steps": "steps",
-}
-
-
-def frontier(
-    *,
-    over: str,
-    values: Iterable[float],
-    dataset_size: int,
-    delta: float,
-    adjacency: Adjacency | str,
-    max_batch_size: int | None = None,
-    sampling_probability: float | None = None,
-    steps: int | None = None,
-    noise_multiplier: float | None = None,
-    epsilon: float | None = None,
-    progress: Progress | None = None,
-) -> Frontier:
-    """Epsilon, or the effective noise at a given epsilon, against the batch, the probability or the steps.
-
-    >>> curves = frontier(over="steps", values=[1_000, 10_000], dataset_size=60_000, max_batch_size=300,
-    ...                   sampling_probability=256 / 60_000, noise_multiplier=1.0, delta=1e-5, adjacency="zero-out")
-    >>> curves.y_label, sorted(curves.series)
-    ('epsilon at delta=1e-05', ['note', 'reject', 'truncate', 'union'])
-    >>> [round(float(v), 2) for v in curves.series["reject"]]
-    [0.73, 2.34]
-
-    Guarantees: epsilons are certified upper bounds; effective noise belongs to a noise multiplier that meets the target.
-
-    Arguments:
-        over: the argument on the x axis: "max_batch_size", "sampling_probability" or "steps".
-        values: its values.
-        dataset_size, delta, adjacency, max_batch_size, steps: the setting; the one named by `over` is left out.
-        sampling_probability: None finds the best one for each point (with `epsilon` only).
-        noise_multiplier: draw epsilon at this noise. Or:
-        epsilon: draw the effective noise, `noise_multiplier / expected_batch_size`, that this budget takes.
-        progress: called with the share of the work done and a label.
-    """
-    given: dict[str, Any] = {
-        "max_batch_size": max_batch_size, "sampling_probability": sampling_probability, "steps": steps
-    }  # fmt: skip
-    if over not in _AXES:
-        raise _validate.fail(f"over={_validate.show(over)} is unknown; pass one of {', '.join(map(repr, _AXES))}")
-    if given[over] is not None:
-        raise _validate.fail(f"{over}={_validate.show(given[over])} is also the x axis; pass it in values only")
-    if (noise_multiplier is None) == (epsilon is None):
-        raise _validate.fail(
-            "exactly one of noise_multiplier (draws epsilon) and epsilon (draws noise) is needed; pass one"
-        )
-    free = {"sampling_probability"} if epsilon is not None else set()
-    missing = [name for name in given if given[name] is None and name != over and name not in free]
-    if missing:
-        raise _validate.fail(f"{missing[0]} is missing; pass a number")
-    noise = None if noise_multiplier is None else _validate.noise_multiplier(noise_multiplier)
-    target = Target.checked(1.0 if epsilon is None else epsilon, delta, adjacency, Analysis.REFINED)
-    points = [given | {over: value} for value in _several("values", values)]
-    y_label = f"epsilon at delta={target.delta:g}"
-    if noise is None:
-        y_label = f"noise_multiplier / expected_batch_size at epsilon={target.epsilon:g}, delta={target.delta:g}"
-    series: dict[str, list[float]] = {strategy.name: [] for strategy in STRATEGIES}
-    runs = [(strategy, point) for point in points for strategy in STRATEGIES]
-    checked = [_point(dataset_size, point) for _, point in runs]  # all of them, before any work
-    for done, ((strategy, point), (hardware, count)) in enumerate(zip(runs, checked, strict=True)):
-        if progress is not None:
-            progress(done / len(runs), f"{strategy.name}, {over} {point[over]:g}")
-        series[strategy.name].append(_height(target, strategy, hardware, count, point["sampling_probability"], noise))
-    if progress is not None:
-        progress(1.0, "done")
-    x = np.array([point[over] for point in points], dtype=np.float64)
-    return Frontier(_AXES[over], y_label, x, {name: np.array(heights) for name, heights in series.items()})
-
-
-def _point(dataset_size: Any, point: dict[str, Any]) -> tuple[CappedPoisson, int]:
-    [(hardware, count)] = _settings(dataset_size, point["max_batch_size"], point["steps"], None, 1)
-    if point["sampling_probability"] is not None:
-        replace(hardware, sampling_probability=point["sampling_probability"])
-    return hardware, count
-
-
-def _height(target: Target, strategy: Strategy, hardware: CappedPoisson, steps: int, p: float | None,
-            noise: float | None) -> float:  # fmt: skip
-    """Epsilon at the noise, or else the effective noise at the target."""
-    if p is None:
-        option = _best_option(target, strategy, hardware, steps)
-        return math.nan if option is None else option.effective_noise
-    if strategy.overflow is Overflow.REJECT and p == 1.0 and hardware.max_batch_size < hardware.group_size:
-        return math.nan
-    target = replace(target, analysis=strategy.analysis)
-    scheme, count, _ = _run_of(strategy, hardware, steps, p)
-    if noise is not None:
-        return target.spent(scheme, noise, count)
-    found = noise_for(target, scheme, count)
-    return math.nan if found is None else found / scheme.expected_batch_size
