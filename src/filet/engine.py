@@ -296,6 +296,8 @@ def solve(side: Side, log_delta: float, start: float, fineness: float) -> tuple[
                 best = epsilon
             if epsilon == 0.0 and ratio <= 1.0:
                 return 0.0, sampled
+            if good and side.above and epsilon <= 0.9 * _ABSOLUTE:  # as close to zero as is promised
+                return outward(epsilon), sampled
             if slope >= 0.0:
                 break
             if ratio > 1.0:  # delta is convex, so its tangent meets the target on this side of the answer
