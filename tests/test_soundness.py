@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 from scipy.special import log_ndtr
 
-from filet import Adjacency, Analysis, CappedPoisson
+from filet import Adjacency, Analysis, CappedPoisson, NotCertifiedError, account
 from filet import inversion as inversion_module
 from filet.compose import Composition, Phase
 from filet.composite import _direction
@@ -298,3 +298,15 @@ def test_weights_that_are_not_numbers_never_give_a_small_epsilon() -> None:
         except (ValueError, ArithmeticError, RuntimeError):
             return
     assert upper > 1.0
+
+
+@pytest.mark.parametrize(
+    ("p", "noise", "steps"),
+    [(0.1, 998764763.5333924, 2**63 - 1), (0.3724, 1938824971.5, 1761606693068501760), (0.021, 409660310.6, 2278216569574811904)],
+)  # fmt: skip
+def test_steps_beyond_floating_point_never_give_a_small_epsilon(p: float, noise: float, steps: int) -> None:
+    """The roundings of 10^18 steps add up to many times delta; the Gaussian limit has epsilons of 0.3 to 1.7 here."""
+    curve = account(CappedPoisson(1000, p, 1000), noise_multiplier=noise, steps=steps, adjacency="replace-one")
+    assert curve.delta(0.0) > 0.05
+    with pytest.raises(NotCertifiedError):
+        curve.epsilon(1e-3)

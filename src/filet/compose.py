@@ -124,9 +124,12 @@ class Composition:
             log_value += steps * one.log_scale
             centre += steps * one.centre
         relative += 4 * _UNIT * np.abs(log_f.imag)
-        bound_f = np.exp(np.minimum(log_bound, 600.0))  # huge means hopeless, and is refused later
+        # Hopeless where the steps are so many that their roundings drown the transform; infinite errors are refused.
+        bound_f = np.where(log_bound < 600.0, np.exp(np.minimum(log_bound, 600.0)), np.inf)
         if not self.jump:
-            return Spectrum(np.exp(log_f), bound_f * relative, log_value, centre)
+            return Spectrum(
+                np.exp(np.minimum(log_f.real, 600.0) + 1j * log_f.imag), bound_f * relative, log_value, centre
+            )
         jumps = [_Tilted(c, *big) if big[0].size else None for big in self.big]
         odds = [
             math.log(steps) + jump.log_scale - one.log_scale if jump else -math.inf

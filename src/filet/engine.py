@@ -20,6 +20,7 @@ from .kernel import Array, LossLaw
 from .pld import Cells, Discrete, Focus, discretise_above, discretise_below, equal_cells, fitted_cells
 
 _REFINEMENTS = 4
+_MANY_NODES = 50_000  # lines with more take a tenth of a second
 _CELLS = 800
 _TABLE = 16  # points at which the weight of a loss is tabulated
 _LOWEST_LOG_DELTA = -640.0
@@ -225,6 +226,7 @@ class Sampled:
     def __init__(self, side: Side, lines: list[Line], uncovered: float) -> None:
         self.side, self._lines, self.uncovered = side, lines, uncovered
         self.c = max(line.c for line in lines)
+        self.costly = max(line.u.size for line in lines) > _MANY_NODES
 
     def focus(self, epsilon: float, cells: int) -> Focus:
         """A step of loss l leaves about delta(epsilon - l) to the other steps: that is its weight."""
@@ -296,7 +298,7 @@ def solve(side: Side, log_delta: float, start: float, fineness: float) -> tuple[
                 best = epsilon
             if epsilon == 0.0 and ratio <= 1.0:
                 return 0.0, sampled
-            if good and side.above and epsilon <= 0.9 * _ABSOLUTE:  # as close to zero as is promised
+            if good and side.above and epsilon <= 0.9 * _ABSOLUTE and sampled.costly:  # as near to zero as is promised
                 return outward(epsilon), sampled
             if slope >= 0.0:
                 break
