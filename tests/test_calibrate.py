@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -277,3 +278,13 @@ def test_a_probability_whose_square_vanishes_is_within_any_target() -> None:
     scheme = CappedPoisson(100, 5e-324, 12)
     with pytest.raises(InvalidArgumentError, match=r"is met even by noise_multiplier=0\.05"):
         calibrate_noise_multiplier(scheme, steps=3, epsilon=1.0, delta=1e-3, adjacency="zero-out")
+
+
+def test_a_coarse_look_beyond_floats_counts_as_a_miss() -> None:
+    """As in `filet plan --steps 9223372036854775807`, which ended in a division by zero."""
+
+    def beyond(epsilon: float) -> float:
+        raise ZeroDivisionError
+
+    run = SimpleNamespace(directions=[SimpleNamespace(quick_delta=beyond)], overflow=0.0)
+    assert calibrate._quick_delta(SimpleNamespace(_run=run), 1.0) == 1.0  # type: ignore[arg-type]

@@ -20,7 +20,7 @@ from .kernel import Array, LossLaw
 from .profiles import Analysis, loss_law
 from .scheme import Adjacency, CappedPoisson, Overflow
 
-_BEYOND_FLOATS = (ZeroDivisionError, OverflowError, FloatingPointError)
+BEYOND_FLOATS = (ZeroDivisionError, OverflowError, FloatingPointError)
 
 
 class Bounds(NamedTuple):
@@ -110,7 +110,7 @@ class PrivacyCurve:
         self.gaussian = gaussian
         try:
             self._run = _composite(phases, gaussian, adjacency)
-        except _BEYOND_FLOATS as error:
+        except BEYOND_FLOATS as error:
             raise NotCertifiedError(
                 f"this run is beyond what floats can hold ({error}); use less extreme noise"
             ) from None
@@ -174,7 +174,7 @@ class PrivacyCurve:
     def _epsilon_bounds(self, delta: float) -> Bounds:
         try:
             bracket = self._run.epsilon(delta)
-        except _BEYOND_FLOATS as error:
+        except BEYOND_FLOATS as error:
             raise NotCertifiedError(
                 f"epsilon at delta={delta!r} is beyond what floats can hold ({error}); use a larger delta or more noise"
             ) from None
@@ -188,7 +188,7 @@ class PrivacyCurve:
     def _delta_bounds(self, epsilon: float) -> Bounds:
         try:
             bracket = self._run.delta(epsilon)
-        except _BEYOND_FLOATS:
+        except BEYOND_FLOATS:
             return Bounds(0.0, 1.0)
         return Bounds(bracket.lower, bracket.upper)
 

@@ -16,7 +16,7 @@ from typing import Any
 
 from . import _validate
 from ._search import Bracket, Cost, climb, lowest
-from .accountant import Phase, PrivacyCurve, account
+from .accountant import BEYOND_FLOATS, Phase, PrivacyCurve, account
 from .composite import gaussian_log_delta
 from .errors import InvalidArgumentError, NotCertifiedError
 from .profiles import Analysis
@@ -130,7 +130,10 @@ def _spent(target: Target, scheme: CappedPoisson, noise: float, steps: int) -> f
 def _quick_delta(curve: PrivacyCurve, epsilon: float) -> float:
     """An upper bound of delta(epsilon), within a few percent, some ten times faster than the certified bracket."""
     run = curve._run
-    delta = max((direction.quick_delta(epsilon) for direction in run.directions), default=0.0)
+    try:
+        delta = max((direction.quick_delta(epsilon) for direction in run.directions), default=0.0)
+    except BEYOND_FLOATS:
+        return 1.0  # all that is known
     return delta + run.overflow * (1.0 + math.exp(min(epsilon, 700.0)))
 
 
