@@ -13,7 +13,14 @@ from .common import CORPUS
 TARGETS = ("run_file", "state", "command_line")
 FOUND = Path(__file__).parent / "found"
 HANG = 60  # seconds for one input
-OPTIONS = ("-print_final_stats=1", f"-timeout={HANG}", "-max_len=16384", "-len_control=0", "-rss_limit_mb=4096")
+OPTIONS = (
+    "-print_final_stats=1",
+    f"-timeout={HANG}",
+    f"-report_slow_units={HANG}",
+    "-max_len=16384",
+    "-len_control=0",
+    "-rss_limit_mb=4096",
+)
 
 
 def main() -> int:
