@@ -7,16 +7,16 @@ Prints percentiles and every point that is too wide, above a second, or unanswer
 
 from __future__ import annotations
 
+import argparse
 import itertools
 import json
 import math
 import random
-import sys
 import time
-from pathlib import Path
 from typing import Any
 
 import numpy as np
+from common import machine, write_json
 
 import filet
 
@@ -47,7 +47,11 @@ def one(point: tuple[Any, ...]) -> dict[str, Any]:
 
 
 def main() -> None:
-    share = float(sys.argv[1]) if len(sys.argv) > 1 else 1.0
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("share", type=float, nargs="?", default=1.0)
+    parser.add_argument("--quick", action="store_true", help="a share of 0.01")
+    options = parser.parse_args()
+    share = 0.01 if options.quick else options.share
     points = list(itertools.product(*AXES))
     if share < 1.0:
         points = random.Random(0).sample(points, round(share * len(points)))
@@ -69,11 +73,9 @@ def main() -> None:
     times = np.array([row["ms"] for row in rows])
     summary = {"points": len(rows), **bad, "ms": {str(q): float(np.percentile(times, q)) for q in (50, 90, 99, 100)}}
     print(json.dumps(summary))
-    target = Path(__file__).parent / "results" / "grid.json"
-    target.parent.mkdir(exist_ok=True)
-    target.write_text(
-        json.dumps({"summary": summary, "hard": [r for r in rows if r["ms"] > 300 or "error" in r]}, indent=1) + "\n"
-    )
+    hard = [row for row in rows if row["ms"] > 300 or "error" in row]
+    record = {"machine": machine("numpy", "scipy", "filet"), "quick": options.quick, "summary": summary, "hard": hard}
+    write_json("grid", record)
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 """What planning gains: the effective noise of `plan.best` against the union strategy's and the note's best.
 
-    python benchmarks/bench_planning.py
+    python benchmarks/bench_planning.py [--quick]
 
 Prints tables and writes results/planning.json. All options of a row meet the same (epsilon, delta) with the same steps
 and the same hardware batch; a ratio of 1.10 means 10 % more noise on the mean gradient than `plan.best` has. Also: the
@@ -10,38 +10,27 @@ utilization that each analysis affords at a fixed noise, and the time of calibra
 from __future__ import annotations
 
 import argparse
-import json
-import os
-import platform
 import time
-from importlib.metadata import version
-from pathlib import Path
 from typing import Any
+
+from common import machine, write_json
 
 from filet.calibrate import calibrate_noise_multiplier, calibrate_sampling_probability
 from filet.planning import plan
 from filet.profiles import Analysis
 from filet.scheme import Adjacency, CappedPoisson, Overflow
+from settings import SETTINGS, TARGET_EPSILON
 
 BATCHES = (64, 256, 1024, 4096, 16384)
 BUDGETS = ((3.0, 5_000), (0.5, 5_000))
 DATASET_SIZE, DELTA = 1_000_000, 1e-6
 OTHERS = ("union", "note", "truncate", "microbatches", "fixed-size")
 
-# dataset size, expected batch, cap, steps, delta, epsilon
-SETTINGS = {
-    "A": (60_000, 256, 300, 14_000, 1e-5, 3.0),
-    "B": (50_000, 4_096, 4_200, 2_500, 1e-5, 7.0),
-    "C": (1_281_167, 16_384, 16_600, 18_000, 8e-7, 3.5),
-    "D": (45_000_000, 65_536, 66_000, 3_500, 1e-8, 1.0),
-    "E": (60_000, 256, 256, 14_000, 1e-5, 3.0),
-}
 
-
-def gains(epsilon: float, steps: int) -> list[dict[str, Any]]:
+def gains(epsilon: float, steps: int, batches: tuple[int, ...]) -> list[dict[str, Any]]:
     rows = []
     for adjacency in Adjacency:
-        for batch in BATCHES:
+        for batch in batches:
             start, busy = time.perf_counter(), time.process_time()
             found = plan(dataset_size=DATASET_SIZE, max_batch_size=batch, steps=steps, epsilon=epsilon, delta=DELTA,
                          adjacency=adjacency)  # fmt: skip
@@ -87,13 +76,13 @@ def affordable() -> dict[str, float]:
 def calibrations() -> dict[str, dict[str, float]]:
     """Slowest noise calibration over adjacencies and policies, in seconds of the clock and of the processor."""
     result = {}
-    for name, (n, batch, cap, steps, delta, epsilon) in SETTINGS.items():
+    for name, s in SETTINGS.items():
         times, busy = [], []
         for adjacency in Adjacency:
             for overflow in Overflow:
                 start, begin = time.perf_counter(), time.process_time()
-                calibrate_noise_multiplier(CappedPoisson(n, batch / n, cap, overflow), steps=steps, epsilon=epsilon,
-                                           delta=delta, adjacency=adjacency)  # fmt: skip
+                calibrate_noise_multiplier(s.scheme(overflow), steps=s.steps, epsilon=TARGET_EPSILON[name],
+                                           delta=s.delta, adjacency=adjacency)  # fmt: skip
                 times.append(time.perf_counter() - start)
                 busy.append(time.process_time() - begin)
         result[name] = {"seconds": max(times), "processor_seconds": max(busy)}
@@ -102,26 +91,26 @@ def calibrations() -> dict[str, dict[str, float]]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
-    parser.add_argument("--out", type=Path, default=Path(__file__).parent / "results" / "planning.json")
-    out = parser.parse_args().out
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--quick", action="store_true", help="one budget and one batch size")
+    quick = parser.parse_args().quick
     result: dict[str, Any] = {
-        "machine": {"python": platform.python_version(), "processor": platform.machine(), "cores": os.cpu_count(),
-                    "numpy": version("numpy"), "scipy": version("scipy")},
+        "machine": machine("numpy", "scipy", "filet"),
+        "quick": quick,
         "dataset_size": DATASET_SIZE,
         "delta": DELTA,
         "affordable_utilization": affordable(),
         "calibration_seconds": calibrations(),
         "gains": [],
-    }  # fmt: skip
-    for epsilon, steps in BUDGETS:
+    }
+    for epsilon, steps in BUDGETS[:1] if quick else BUDGETS:
         print(f"\nepsilon {epsilon}, {steps} steps: noise over that of plan.best")
         print(f"{'adjacency':<12} {'batch':>6}  {'best':<9} {'used':>8} {'x ideal':>8}  "
               + "  ".join(f"{name:>12}" for name in OTHERS))  # fmt: skip
-        result["gains"].append({"epsilon": epsilon, "steps": steps, "rows": gains(epsilon, steps)})
-    partial = out.with_suffix(".partial")
-    partial.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
-    partial.replace(out)
+        result["gains"].append(
+            {"epsilon": epsilon, "steps": steps, "rows": gains(epsilon, steps, BATCHES[1:2] if quick else BATCHES)}
+        )
+    write_json("planning", result)
 
 
 if __name__ == "__main__":

@@ -2,33 +2,18 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+import importlib.util
+from pathlib import Path
 
-from filet import CappedPoisson
-
-
-class Setting(NamedTuple):
-    n: int
-    batch: int
-    cap: int
-    sigma: float
-    steps: int
-    delta: float
-
-    def scheme(self, overflow: str = "truncate") -> CappedPoisson:
-        return CappedPoisson(self.n, self.batch / self.n, self.cap, overflow)  # type: ignore[arg-type]
-
-    def uncapped(self) -> CappedPoisson:
-        return CappedPoisson(self.n, self.batch / self.n, self.n)
-
-
-SETTINGS = {
-    "A": Setting(60_000, 256, 300, 1.0, 14_000, 1e-5),
-    "B": Setting(50_000, 4096, 4200, 3.0, 2_500, 1e-5),
-    "C": Setting(1_281_167, 16_384, 16_600, 2.5, 18_000, 8e-7),
-    "D": Setting(45_000_000, 65_536, 66_000, 1.0, 3_500, 1e-8),
-    "E": Setting(60_000, 256, 256, 1.0, 14_000, 1e-5),
-}
+# The settings themselves are shared with the benchmarks; a folder that has no package, so the file is loaded by path.
+_spec = importlib.util.spec_from_file_location(
+    "benchmark_settings", Path(__file__).parents[1] / "benchmarks" / "settings.py"
+)
+assert _spec is not None
+assert _spec.loader is not None
+_shared = importlib.util.module_from_spec(_spec)
+_spec.loader.exec_module(_shared)
+SETTINGS = _shared.SETTINGS
 
 # (overflow, analysis, adjacency) -> epsilon on A to E; overflow "none" is Poisson without a cap
 TABLE = {

@@ -14,16 +14,9 @@ import filet
 from filet import attacks
 from filet.attacks import epsilon_lower_bound
 from filet.composite import gaussian_log_delta
+from settings import SETTINGS
 
 ADJACENCIES = ("add-remove", "zero-out", "replace-one")
-# n, expected batch, cap, noise multiplier, steps, delta
-SETTINGS = {
-    "A": (60_000, 256, 300, 1.0, 14_000, 1e-5),
-    "B": (50_000, 4096, 4200, 3.0, 2_500, 1e-5),
-    "C": (1_281_167, 16_384, 16_600, 2.5, 18_000, 8e-7),
-    "D": (45_000_000, 65_536, 66_000, 1.0, 3_500, 1e-8),
-    "E": (60_000, 256, 256, 1.0, 14_000, 1e-5),
-}
 
 
 def bounds(scheme, delta, **run):
