@@ -1,39 +1,39 @@
 """Time and memory of one batch: filet against jax_privacy's and Opacus's samplers, in one run.
 
-    pip install 'opacus==1.6.*' 'jax-privacy==2.0.*'
-    python benchmarks/bench_samplers.py
+    python benchmarks/bench_samplers.py [--quick]
 
 Prints a table and writes results/samplers.json. Expected batch and cap are both 4096. The samplers of one data set
 size take turns, so that a busy machine is busy for all of them. `set-up` is everything up to and including the
-first batch; `batch` is the median over turns of later ones. Memory is the peak that NumPy and Python allocate for
+first batch; `batch` is the median over turns of later ones; both are processor time, on one thread. Memory is the peak that NumPy and Python allocate for
 set-up and three batches, traced in a pass of its own; PyTorch's allocations cannot be traced, so Opacus has none.
 
 Filet's batches are padded, masked and sorted, and any step can be drawn at once. The peers give bare indices, one
-step after the other; "and padding" adds the padding and the mask. Opacus knows neither a cap nor cycles.
+step after the other; "and padding" adds the padding and the mask (its cost does not depend on n, so it stops at 10^6).
+Opacus knows neither a cap nor cycles. The peers stop at n = 10^8 (with cycles at 10^7): both hold or draw n numbers, and
+at 10^9 jax_privacy would shuffle 8 GB of indices and Opacus draw 4 GB of random numbers for every batch.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
-import platform
 import statistics
 import time
 import tracemalloc
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from importlib import import_module
-from importlib.metadata import PackageNotFoundError, version
-from pathlib import Path
 from typing import Any
 
 import numpy as np
+from common import machine, write_json
 
 from filet.scheme import CappedPoisson, Overflow
 
 CAP = 4096
 CYCLE = 8
-SIZES = (10**6, 10**8, 10**10, 10**12)
+SIZES = (10**4, 10**5, 10**6, 10**7, 10**8, 10**9, 10**12)
+MOST_FOR_PEERS = {1: 10**8, CYCLE: 10**7}  # by cycle length
+MOST_FOR_PADDING = 10**6
 
 Maker = Callable[[int, int], Iterator[Any]]
 
@@ -81,15 +81,18 @@ def opacus_batches(n: int, cycle: int) -> Iterator[Any]:
     return iter(sampler)
 
 
-def makers(n: int, cycle: int, max_peer_size: int) -> dict[str, Maker]:
-    chosen: dict[str, Maker] = {"filet": filet_maker(), "filet, reject": filet_maker(Overflow.REJECT)}
-    if installed("cryptography"):
-        chosen["filet, secure"] = filet_maker(secure=True)
-    if n <= max_peer_size and installed("jax-privacy"):
+def makers(n: int, cycle: int) -> dict[str, Maker]:
+    chosen: dict[str, Maker] = {
+        "filet": filet_maker(),
+        "filet, reject": filet_maker(Overflow.REJECT),
+        "filet, secure": filet_maker(secure=True),
+    }
+    if n <= MOST_FOR_PEERS[cycle]:
         chosen["jax_privacy"] = jax_privacy_batches
-        chosen["  and padding"] = padded_jax_privacy_batches
-    if n <= max_peer_size and cycle == 1 and installed("opacus"):
-        chosen["Opacus"] = opacus_batches
+        if n <= MOST_FOR_PADDING:
+            chosen["jax_privacy and padding"] = padded_jax_privacy_batches
+        if cycle == 1:
+            chosen["Opacus"] = opacus_batches
     return chosen
 
 
@@ -97,17 +100,17 @@ def measure(chosen: dict[str, Maker], n: int, cycle: int, seconds: float) -> lis
     setups, runs = {}, {}
     for name, make in chosen.items():
         next(make(100 * CAP, 1))  # imports and first calls are not part of the set-up
-        start = time.perf_counter()
+        start = time.process_time()
         runs[name] = make(n, cycle)
         next(runs[name])
-        setups[name] = time.perf_counter() - start
+        setups[name] = time.process_time() - start
     # As many batches a turn as fit in a 20th of the time; one at least.
-    counts = {name: max(1, int(seconds / 20 / timed(run, 2))) for name, run in runs.items()}
+    counts = {name: max(1, int(seconds / 20 / drawn(run, 2))) for name, run in runs.items()}
     turns: dict[str, list[float]] = {name: [] for name in runs}
     for _ in range(20):
         for name, run in runs.items():
             if len(turns[name]) < 4 or counts[name] > 1:
-                turns[name].append(timed(run, counts[name]))
+                turns[name].append(drawn(run, counts[name]))
     runs.clear()
     results = []
     for name, make in chosen.items():
@@ -117,11 +120,12 @@ def measure(chosen: dict[str, Maker], n: int, cycle: int, seconds: float) -> lis
     return results
 
 
-def timed(run: Iterator[Any], count: int) -> float:
-    start = time.perf_counter()
+def drawn(run: Iterator[Any], count: int) -> float:
+    """Seconds for each of the next `count` batches."""
+    start = time.process_time()
     for _ in range(count):
         next(run)
-    return (time.perf_counter() - start) / count
+    return (time.process_time() - start) / count
 
 
 def traced_peak(make: Maker, n: int, cycle: int) -> float:
@@ -134,38 +138,29 @@ def traced_peak(make: Maker, n: int, cycle: int) -> float:
     return peak / 1e6
 
 
-def installed(package: str) -> str:
-    try:
-        return version(package)
-    except PackageNotFoundError:
-        return ""
-
-
-def about() -> dict[str, Any]:
-    packages = {name: installed(name) for name in ("numpy", "torch", "opacus", "jax-privacy", "cryptography")}
-    simd = dict(np.show_config(mode="dicts") or {}).get("SIMD Extensions")
-    machine = {"python": platform.python_version(), "machine": platform.machine(), "simd": simd}
-    return {"max_batch_size": CAP, **machine, **packages}
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--seconds", type=float, default=1.0, help="time for each row's batches (default: 1)")
-    parser.add_argument("--max-peer-size", type=float, default=1e8, help="largest data set for the peers")
-    parser.add_argument("--output", type=Path, default=Path(__file__).parent / "results" / "samplers.json")
+    parser.add_argument("--quick", action="store_true", help="up to n = 10^6 and 10^12, 0.2 seconds for a row")
     options = parser.parse_args()
+    sizes = [n for n in SIZES if n <= 10**6 or n == 10**12] if options.quick else SIZES
+    seconds = 0.2 if options.quick else options.seconds
     results: list[Result] = []
-    print(f"{'sampler':14} {'n':>8} {'cycle':>5} {'set-up ms':>10} {'batch ms':>9} {'peak MB':>8}")
+    print(f"{'sampler':24} {'n':>8} {'cycle':>5} {'set-up ms':>10} {'batch ms':>9} {'peak MB':>8}")
     for cycle in (1, CYCLE):
-        for n in SIZES:
-            for row in measure(makers(n, cycle, int(options.max_peer_size)), n, cycle, options.seconds):
+        for n in sizes:
+            if n // cycle < 2 * CAP:  # a group must be larger than a batch
+                continue
+            for row in measure(makers(n, cycle), n, cycle, seconds):
                 results.append(row)
                 peak = "-" if row.peak_mb is None else f"{row.peak_mb:.2f}"
-                line = f"{row.sampler:14} {n:8.0e} {cycle:5} {row.setup_ms:10.2f} {row.batch_ms:9.3f} {peak:>8}"
+                line = f"{row.sampler:24} {n:8.0e} {cycle:5} {row.setup_ms:10.2f} {row.batch_ms:9.3f} {peak:>8}"
                 print(line, flush=True)
-    options.output.parent.mkdir(parents=True, exist_ok=True)
-    record = {"about": about(), "results": [asdict(row) for row in results]}
-    options.output.write_text(json.dumps(record, indent=1) + "\n")
+    simd = dict(np.show_config(mode="dicts") or {}).get("SIMD Extensions")
+    about = machine("numpy", "torch", "opacus", "jax-privacy", "cryptography", "filet") | {"simd": simd}
+    limits = {"max_batch_size": CAP, "most_for_peers": MOST_FOR_PEERS}
+    rows = [asdict(row) for row in results]
+    write_json("samplers", {"machine": about, "quick": options.quick, **limits, "rows": rows})
 
 
 if __name__ == "__main__":
