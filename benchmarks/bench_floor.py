@@ -1,0 +1,227 @@
+"""What is left above the floor: where the time of one `epsilon` call goes, and how little of it the method must spend.
+
+    python benchmarks/bench_floor.py [--quick]
+
+Writes results/floor.json. The functions named in STAGES are wrapped, and each second is charged to the innermost one;
+what no stage covers is "rest". The fastest of several calls is shown. A name that no longer exists is an error, so that the profile cannot silently go stale.
+
+The floor counts what the method needs for its answer when nothing is tried in vain: for the upper and for the lower
+bound one discretisation, one transform and one reading, with the cells and frequencies that the engine last used, and
+one of each to show that the other direction is smaller. Each evaluation of ndtr, exp, log, complex exp and each point of
+an FFT is charged what it costs on long arrays, in this run.
+"""
+
+from __future__ import annotations
+
+import argparse
+import functools
+import importlib
+import sys
+import time
+from collections import defaultdict
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+from common import machine, timed, write_json
+from scipy.fft import rfft
+from scipy.special import ndtr
+
+import filet
+from settings import SETTINGS, Setting
+
+# stage -> functions, as module:name; time inside an inner stage is not charged to the outer one
+STAGES = {
+    "loss law": ["filet.profiles:loss_law"],
+    "cells": ["filet.pld:equal_cells", "filet.pld:fitted_cells"],
+    "discretise": ["filet.pld:discretise_above", "filet.pld:discretise_below"],
+    "start": ["filet.engine:Side.guess", "filet.engine:Side.basic", "filet.engine:Side.separate"],
+    "tilt": ["filet.inversion:Line.__init__"],
+    "transform": ["filet.transform:characteristic"],
+    "spectrum": ["filet.compose:Composition.spectrum", "filet.compose:Composition.decays_after"],
+    "sample": ["filet.inversion:Line.sample"],
+    "read": ["filet.inversion:Line.read", "filet.inversion:Line.log_values"],
+}
+# What separates the directions; "other direction" is everything in the second of these.
+DIRECTIONS = {"first direction": "filet.engine:Run.epsilon", "other direction": "filet.engine:Run.at_most"}
+COUNTED = ("filet.pld:discretise_above", "filet.pld:discretise_below", "filet.transform:characteristic")
+SPREAD = 26  # grid points that one loss is spread on: 2 * filet.transform._HALF_WIDTH, checked below
+
+
+class Profile:
+    """Seconds by stage, without those of inner stages, and the arguments of the counted calls."""
+
+    def __init__(self) -> None:
+        self.own: dict[str, float] = defaultdict(float)
+        self.calls: dict[str, int] = defaultdict(int)
+        self.inclusive: dict[str, float] = defaultdict(float)
+        self.arguments: dict[str, list[tuple[Any, ...]]] = defaultdict(list)
+        self._inner = [0.0]
+
+    def wrap(self, stage: str, name: str, function: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(function)
+        def wrapped(*args: Any, **kwargs: Any) -> Any:
+            self._inner.append(0.0)
+            start = time.process_time()
+            try:
+                return function(*args, **kwargs)
+            finally:
+                spent = time.process_time() - start
+                inner = self._inner.pop()
+                self._inner[-1] += spent
+                self.own[stage] += spent - inner
+                self.calls[stage] += 1
+                if name in COUNTED:
+                    self.arguments[name].append(args)
+
+        return wrapped
+
+    def watch(self, what: str, function: Callable[..., Any]) -> Callable[..., Any]:
+        """Inclusive time, charged besides the stages."""
+
+        @functools.wraps(function)
+        def wrapped(*args: Any, **kwargs: Any) -> Any:
+            start = time.process_time()
+            try:
+                return function(*args, **kwargs)
+            finally:
+                self.inclusive[what] += time.process_time() - start
+
+        return wrapped
+
+
+def resolve(name: str) -> tuple[Any, str, Callable[..., Any]]:
+    """The owner, the attribute and the function of module:name; an error says which stage to mend."""
+    module, _, path = name.partition(":")
+    owner: Any = importlib.import_module(module)
+    *parents, last = path.split(".")
+    try:
+        for parent in parents:
+            owner = getattr(owner, parent)
+        return owner, last, getattr(owner, last)
+    except AttributeError as error:
+        raise SystemExit(f"bench_floor: {name} does not exist any more ({error}); bring STAGES up to date") from None
+
+
+@contextmanager
+def profiled() -> Iterator[Profile]:
+    """Replace every stage function, in each module of filet that imported it, and put all back."""
+    profile = Profile()
+    undo: list[tuple[Any, str, Any]] = []
+
+    def replace(name: str, wrapper: Callable[[Callable[..., Any]], Callable[..., Any]]) -> None:
+        owner, attribute, function = resolve(name)
+        new = wrapper(function)
+        modules = [m for key, m in list(sys.modules.items()) if key.split(".")[0] == "filet"]
+        places = [(owner, attribute)] if isinstance(owner, type) else [
+            (module, key) for module in modules for key, value in vars(module).items() if value is function
+        ]  # fmt: skip
+        for place, key in places:
+            undo.append((place, key, function))
+            setattr(place, key, new)
+
+    try:
+        for stage, names in STAGES.items():
+            for name in names:
+                replace(name, lambda f, stage=stage, name=name: profile.wrap(stage, name, f))  # type: ignore[misc]
+        for what, name in DIRECTIONS.items():
+            replace(name, lambda f, what=what: profile.watch(what, f))  # type: ignore[misc]
+        yield profile
+    finally:
+        for place, key, function in undo:
+            setattr(place, key, function)
+
+
+def call(s: Setting) -> float:
+    curve = filet.account(s.scheme(), noise_multiplier=s.sigma, steps=s.steps, adjacency="add-remove")
+    return float(curve.epsilon(s.delta))
+
+
+def unit_costs() -> dict[str, float]:
+    """Nanoseconds for one evaluation, on arrays of the engine's size."""
+    x = np.linspace(-6.0, 6.0, 4096)
+    z = 1j * x
+    positive = np.abs(x) + 0.1
+    kinds: dict[str, Callable[[], Any]] = {
+        "ndtr": lambda: ndtr(x),
+        "exp": lambda: np.exp(x),
+        "log": lambda: np.log(positive),
+        "complex exp": lambda: np.exp(z),
+        "complex log": lambda: np.log(z + 2.0),
+        "FFT point": lambda: rfft(x),
+    }
+    return {name: 1e6 * fastest(one, 200) / x.size for name, one in kinds.items()}
+
+
+def needed(profile: Profile) -> dict[str, int]:
+    """Evaluations of one upper and one lower bound, and of one upper bound of the other direction."""
+    count: dict[str, int] = defaultdict(int)
+    above, below = (profile.arguments[name] for name in COUNTED[:2])
+    # calls in order: the bounds of the first direction, then the look at the other one
+    for law, edges in (above[-2] if len(above) > 1 else above[-1], below[-1], above[-1]):
+        for piece, x in zip(law.pieces, edges, strict=True):
+            count["ndtr"] += len(piece.means) * len(x)
+            count["exp"] += (len(piece.means) - 1) * len(x)  # the loss: a ratio of sums of exponentials
+            count["exp"] += len(x)  # the tilt
+            count["log"] += len(x)
+    for positions, _, _, frequencies in profile.arguments[COUNTED[2]][-3:]:
+        count["exp"] += SPREAD * len(positions)
+        count["FFT point"] += 6 * frequencies
+        count["complex log"] += frequencies  # the power of the transform
+        count["complex exp"] += 2 * frequencies  # back from the logarithm; the turn at one epsilon
+    return dict(count)
+
+
+def fastest(function: Callable[[], Any], repeats: int) -> float:
+    """Milliseconds of the call that was disturbed least; a profile must add up, which medians of parts do not."""
+    return min(timed(function, most=1)[1] for _ in range(repeats))
+
+
+def profiled_call(setting: Setting) -> tuple[float, Profile]:
+    with profiled() as profile:
+        return timed(lambda: call(setting), most=1)[1], profile
+
+
+def measure(name: str, repeats: int) -> dict[str, Any]:
+    setting = SETTINGS[name]
+    alone = fastest(lambda: call(setting), repeats)
+    total, profile = min((profiled_call(setting) for _ in range(repeats)), key=lambda one: one[0])
+    stages = {stage: 1e3 * profile.own[stage] for stage in STAGES}
+    stages["rest"] = total - sum(stages.values())
+    counts, costs = needed(profile), unit_costs()
+    floor = {kind: 1e-6 * number * costs[kind] for kind, number in counts.items()}
+    return {
+        "setting": name,
+        "ms": alone,
+        "profiled_ms": total,
+        "stages": stages,
+        "calls": dict(profile.calls),
+        "directions": {what: 1e3 * profile.inclusive[what] for what in DIRECTIONS},
+        "counts": counts,
+        "costs_ns": costs,
+        "floor_ms": floor,
+        "floor_total_ms": sum(floor.values()),
+    }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--quick", action="store_true", help="setting A only")
+    quick = parser.parse_args().quick
+    half = resolve("filet.transform:_HALF_WIDTH")[2]
+    if 2 * int(half) != SPREAD:  # type: ignore[call-overload]
+        raise SystemExit("bench_floor: filet.transform spreads on another number of points; bring SPREAD up to date")
+    call(SETTINGS["A"])
+    rows = []
+    for name in ["A"] if quick else SETTINGS:
+        row = measure(name, 5 if quick else 25)
+        rows.append(row)
+        shares = ", ".join(f"{stage} {v / row['profiled_ms']:.0%}" for stage, v in row["stages"].items())
+        print(f"{name}: {row['ms']:.2f} ms ({row['profiled_ms']:.2f} profiled); {shares}; "
+              f"floor {row['floor_total_ms']:.2f} ms", flush=True)  # fmt: skip
+    write_json("floor", {"machine": machine("numpy", "scipy", "filet"), "quick": quick, "rows": rows})
+
+
+if __name__ == "__main__":
+    main()
