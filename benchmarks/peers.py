@@ -106,7 +106,7 @@ class Worker:
     def ask(self, setting: dict[str, Any]) -> dict[str, Any]:
         if self.broken:
             return {"error": self.broken}
-        if self._process is None:
+        if self._process is None or self._process.poll() is not None:  # stopped, or it died of the last answer
             self._start()
         assert self._process is not None
         assert self._process.stdin is not None
