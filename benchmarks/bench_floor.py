@@ -7,8 +7,8 @@ what no stage covers is "rest". The fastest of several calls is shown. A name th
 
 The floor counts what the method needs for its answer when nothing is tried in vain: for the upper and for the lower
 bound one discretisation, one transform and one reading, with the cells and frequencies that the engine last used, and
-one of each to show that the other direction is smaller. Each evaluation of ndtr, exp, log, complex exp and each point of
-an FFT is charged what it costs on long arrays, in this run.
+one of each to show that the other direction is smaller. Each evaluation of ndtr, exp, log, complex exp, each complex
+product and each point of an FFT is charged what it costs on long arrays, in this run.
 """
 
 from __future__ import annotations
@@ -31,6 +31,24 @@ from scipy.special import ndtr
 import filet
 from settings import SETTINGS, Setting
 
+
+def resolve(name: str) -> tuple[Any, str, Any]:
+    """The owner, the attribute and the value of module:name; an error says what to mend."""
+    module, _, path = name.partition(":")
+    owner: Any = importlib.import_module(module)
+    *parents, last = path.split(".")
+    try:
+        for parent in parents:
+            owner = getattr(owner, parent)
+        return owner, last, getattr(owner, last)
+    except AttributeError as error:
+        raise SystemExit(f"bench_floor: {name} does not exist any more ({error}); bring STAGES up to date") from None
+
+
+def value_of(name: str) -> int:
+    return int(resolve(name)[2])
+
+
 # stage -> functions, as module:name; time inside an inner stage is not charged to the outer one
 STAGES = {
     "loss law": ["filet.profiles:loss_law"],
@@ -38,15 +56,16 @@ STAGES = {
     "discretise": ["filet.pld:discretise_above", "filet.pld:discretise_below"],
     "start": ["filet.engine:Side.guess", "filet.engine:Side.basic", "filet.engine:Side.separate"],
     "tilt": ["filet.inversion:Line.__init__"],
-    "transform": ["filet.transform:characteristic"],
+    "transform": ["filet.compose:_Tilted.transform"],
     "spectrum": ["filet.compose:Composition.spectrum", "filet.compose:Composition.decays_after"],
     "sample": ["filet.inversion:Line.sample"],
     "read": ["filet.inversion:Line.read", "filet.inversion:Line.log_values"],
 }
 # What separates the directions; "other direction" is everything in the second of these.
 DIRECTIONS = {"first direction": "filet.engine:Run.epsilon", "other direction": "filet.engine:Run.at_most"}
-COUNTED = ("filet.pld:discretise_above", "filet.pld:discretise_below", "filet.transform:characteristic")
-SPREAD = 26  # grid points that one loss is spread on: 2 * filet.transform._HALF_WIDTH, checked below
+COUNTED = ("filet.pld:discretise_above", "filet.pld:discretise_below", "filet.compose:Composition.spectrum")
+SPREAD = 2 * value_of("filet.transform:_HALF_WIDTH")  # grid points that one loss is spread on
+FEW = value_of("filet.compose:_FEW")  # up to so many frequencies are reached by multiplication
 
 
 class Profile:
@@ -63,11 +82,11 @@ class Profile:
         @functools.wraps(function)
         def wrapped(*args: Any, **kwargs: Any) -> Any:
             self._inner.append(0.0)
-            start = time.process_time()
+            start = time.thread_time()
             try:
                 return function(*args, **kwargs)
             finally:
-                spent = time.process_time() - start
+                spent = time.thread_time() - start
                 inner = self._inner.pop()
                 self._inner[-1] += spent
                 self.own[stage] += spent - inner
@@ -82,26 +101,13 @@ class Profile:
 
         @functools.wraps(function)
         def wrapped(*args: Any, **kwargs: Any) -> Any:
-            start = time.process_time()
+            start = time.thread_time()
             try:
                 return function(*args, **kwargs)
             finally:
-                self.inclusive[what] += time.process_time() - start
+                self.inclusive[what] += time.thread_time() - start
 
         return wrapped
-
-
-def resolve(name: str) -> tuple[Any, str, Callable[..., Any]]:
-    """The owner, the attribute and the function of module:name; an error says which stage to mend."""
-    module, _, path = name.partition(":")
-    owner: Any = importlib.import_module(module)
-    *parents, last = path.split(".")
-    try:
-        for parent in parents:
-            owner = getattr(owner, parent)
-        return owner, last, getattr(owner, last)
-    except AttributeError as error:
-        raise SystemExit(f"bench_floor: {name} does not exist any more ({error}); bring STAGES up to date") from None
 
 
 @contextmanager
@@ -142,6 +148,7 @@ def unit_costs() -> dict[str, float]:
     """Nanoseconds for one evaluation, on arrays of the engine's size."""
     x = np.linspace(-6.0, 6.0, 4096)
     z = 1j * x
+    place = np.empty_like(z)
     positive = np.abs(x) + 0.1
     kinds: dict[str, Callable[[], Any]] = {
         "ndtr": lambda: ndtr(x),
@@ -149,6 +156,7 @@ def unit_costs() -> dict[str, float]:
         "log": lambda: np.log(positive),
         "complex exp": lambda: np.exp(z),
         "complex log": lambda: np.log(z + 2.0),
+        "complex product": lambda: np.multiply(z, z, out=place),
         "FFT point": lambda: rfft(x),
     }
     return {name: 1e6 * fastest(one, 200) / x.size for name, one in kinds.items()}
@@ -156,21 +164,26 @@ def unit_costs() -> dict[str, float]:
 
 def needed(profile: Profile) -> dict[str, int]:
     """Evaluations of one upper and one lower bound, and of one upper bound of the other direction."""
-    count: dict[str, int] = defaultdict(int)
-    above, below = (profile.arguments[name] for name in COUNTED[:2])
-    # calls in order: the bounds of the first direction, then the look at the other one
-    for law, edges in (above[-2] if len(above) > 1 else above[-1], below[-1], above[-1]):
-        for piece, x in zip(law.pieces, edges, strict=True):
-            count["ndtr"] += len(piece.means) * len(x)
-            count["exp"] += (len(piece.means) - 1) * len(x)  # the loss: a ratio of sums of exponentials
-            count["exp"] += len(x)  # the tilt
-            count["log"] += len(x)
-    for positions, _, _, frequencies in profile.arguments[COUNTED[2]][-3:]:
-        count["exp"] += SPREAD * len(positions)
-        count["FFT point"] += 6 * frequencies
+    count: dict[str, int] = dict.fromkeys(unit_costs(), 0)
+    above, below, spectra = (profile.arguments[name] for name in COUNTED)
+    # calls in order: the bounds of the first direction, then the look at the other one; shared cells count once
+    for cells in {id(one): one for one, *_ in (*above[-2:], below[-1])}.values():
+        for piece, cut in zip(cells.law.pieces, cells.cuts, strict=True):
+            count["ndtr"] += len(piece.means) * len(cut.x)
+            count["exp"] += (len(piece.means) - 1) * len(cut.x)  # the loss: a ratio of sums of exponentials
+            count["log"] += len(cut.x)
+    for composition, _, _, frequencies in spectra[-3:]:
+        losses = sum(len(loss) for loss, _ in composition.small)
+        count["exp"] += losses  # the tilt
+        if frequencies <= FEW:
+            count["complex exp"] += losses
+            count["complex product"] += losses * frequencies
+        else:
+            count["exp"] += SPREAD * losses
+            count["FFT point"] += 6 * frequencies
         count["complex log"] += frequencies  # the power of the transform
         count["complex exp"] += 2 * frequencies  # back from the logarithm; the turn at one epsilon
-    return dict(count)
+    return count
 
 
 def fastest(function: Callable[[], Any], repeats: int) -> float:
@@ -209,9 +222,6 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--quick", action="store_true", help="setting A only")
     quick = parser.parse_args().quick
-    half = resolve("filet.transform:_HALF_WIDTH")[2]
-    if 2 * int(half) != SPREAD:  # type: ignore[call-overload]
-        raise SystemExit("bench_floor: filet.transform spreads on another number of points; bring SPREAD up to date")
     call(SETTINGS["A"])
     rows = []
     for name in ["A"] if quick else SETTINGS:
