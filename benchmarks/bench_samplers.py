@@ -100,10 +100,10 @@ def measure(chosen: dict[str, Maker], n: int, cycle: int, seconds: float) -> lis
     setups, runs = {}, {}
     for name, make in chosen.items():
         next(make(100 * CAP, 1))  # imports and first calls are not part of the set-up
-        start = time.process_time()
+        start = time.thread_time()
         runs[name] = make(n, cycle)
         next(runs[name])
-        setups[name] = time.process_time() - start
+        setups[name] = time.thread_time() - start
     # As many batches a turn as fit in a 20th of the time; one at least.
     counts = {name: max(1, int(seconds / 20 / drawn(run, 2))) for name, run in runs.items()}
     turns: dict[str, list[float]] = {name: [] for name in runs}
@@ -122,10 +122,10 @@ def measure(chosen: dict[str, Maker], n: int, cycle: int, seconds: float) -> lis
 
 def drawn(run: Iterator[Any], count: int) -> float:
     """Seconds for each of the next `count` batches."""
-    start = time.process_time()
+    start = time.thread_time()
     for _ in range(count):
         next(run)
-    return (time.process_time() - start) / count
+    return (time.thread_time() - start) / count
 
 
 def traced_peak(make: Maker, n: int, cycle: int) -> float:

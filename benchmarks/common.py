@@ -21,13 +21,14 @@ RESULTS = HERE / "results"
 def timed(function: Callable[[], T], *, seconds: float = 0.5, most: int = 9) -> tuple[T, float]:
     """The result and the median processor time in milliseconds, of as many calls as fit in the seconds; of one at least.
 
-    On one thread that is what the clock shows on a quiet machine, and neighbours disturb it less.
+    On one thread that is what the clock shows on a quiet machine, and neighbours disturb it less. (The time of the thread:
+    that of the process is coarse while a limit on it is set, as in `peer_worker`.)
     """
     times: list[float] = []
     while not times or (len(times) < most and sum(times) + times[-1] < seconds):
-        start = time.process_time()
+        start = time.thread_time()
         result = function()
-        times.append(time.process_time() - start)
+        times.append(time.thread_time() - start)
     return result, 1e3 * statistics.median(times)
 
 
