@@ -118,7 +118,8 @@ def convolved(p: float, sigma: float, steps: int, width: float) -> Any:
 def closed_form(point: Point, pair: str, direction: str) -> tuple[Any, int]:
     """One step, or steps without sampling, which are one step with less noise: the profile itself, by bisection."""
     single = point._replace(sigma=point.sigma / math.sqrt(point.steps)) if point.steps > 1 else point
-    one = law(single, pair, direction)
+    # Without sampling both directions are one; the reference integrates the forward one without cancellation.
+    one = law(single, pair, "forward" if point.p == 1.0 else direction)
     low, high = mpf(0), mpf(1)
     if exact.law_profile(one, low) <= point.delta:
         return mpf(0), 20
