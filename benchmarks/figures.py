@@ -79,7 +79,7 @@ def times_and_distances(sweep: dict[str, Any], name: str) -> Any:
         right.invert_xaxis()
     right.set_title("triangles: BELOW the truth", fontsize=9)
     figure.legend(
-        *left.get_legend_handles_labels(), loc="lower center", ncols=4, bbox_to_anchor=(0.5, -0.14), frameon=False
+        *left.get_legend_handles_labels(), loc="lower center", ncols=4, bbox_to_anchor=(0.5, -0.18), frameon=False
     )
     return figure
 
@@ -98,6 +98,7 @@ def growth_panels(growth: dict[str, Any]) -> Any:
             if not column:
                 panel.set_ylabel(label)
     panels[0][0].set_ylim(1, 1000)
+    panels[1][0].set_ylim(1, 100)
     figure.tight_layout()
     return figure
 
