@@ -1,0 +1,56 @@
+"""The benchmark report: it says what the stored results say, its figures exist, and every truth it uses is proven."""
+
+import csv
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import filet
+from settings import SETTINGS
+
+BENCHMARKS = Path(__file__).resolve().parents[1] / "benchmarks"
+STORED = sorted((BENCHMARKS / "results").glob("*.json"))
+FIGURE = re.compile(r"\]\((figures/[^)]+)\)")
+
+
+def test_the_report_is_what_the_results_say():
+    command = [sys.executable, "-c", "import results; print(results.report(), end='')"]
+    made = subprocess.run(command, cwd=BENCHMARKS, capture_output=True, text=True, check=True, encoding="utf-8").stdout
+    written = (BENCHMARKS / "RESULTS.md").read_text(encoding="utf-8")
+    assert written == made, "run: python benchmarks/run.py --report"
+
+
+def test_every_figure_of_the_report_exists():
+    figures = FIGURE.findall((BENCHMARKS / "RESULTS.md").read_text(encoding="utf-8"))
+    assert figures
+    assert [name for name in figures if not (BENCHMARKS / name).exists()] == []
+
+
+@pytest.mark.parametrize("path", STORED, ids=lambda path: path.stem)
+def test_stored_results_are_of_a_full_run(path):
+    assert not json.loads(path.read_text()).get("quick"), f"run: python benchmarks/run.py {path.stem}"
+
+
+def test_the_settings_are_those_of_the_theory_page():
+    assert SETTINGS["A"] == (60_000, 256, 300, 1.0, 14_000, 1e-5)
+    assert list(SETTINGS) == ["A", "B", "C", "D", "E"]
+
+
+def test_brackets_contain_the_truths_of_the_report():
+    with (BENCHMARKS / "truth.csv").open() as lines:
+        rows = list(csv.DictReader(line for line in lines if not line.startswith("#")))
+    ours = [row for row in rows if row["pair"] != "dp_accounting"]
+    assert len(ours) > 40
+    for row in ours:
+        scheme = filet.CappedPoisson(int(row["n"]), float(row["p"]), int(row["cap"]))
+        curve = filet.account(
+            scheme, noise_multiplier=float(row["sigma"]), steps=int(row["steps"]), adjacency="add-remove"
+        )
+        bounds = curve.epsilon_bounds(float(row["delta"]))
+        truth, slack = float(row["epsilon"]), 10.0 ** (1 - int(row["digits"]))
+        assert bounds.lower <= truth * (1 + slack), row
+        assert bounds.upper >= truth * (1 - slack), row
