@@ -15,7 +15,8 @@ import pytest
 
 from filet import Adjacency, Analysis, CappedPoisson
 from filet.binomial import log_pmf
-from filet.kernel import Atom, LossLaw, Piece, _log_interval
+from filet.errors import NotCertifiedError
+from filet.kernel import Atom, LossLaw, Piece, log_interval
 from filet.profiles import cap_weights, loss_law
 from reference.exact import weights
 
@@ -58,14 +59,15 @@ def test_the_closed_form_of_the_conditional_rate_equals_the_notes_sum(n: int, p:
 
 
 CORNERS = [(10**6, 0.5, 100), (1000, 1 - 1e-6, 1), (1000, 1 - 1e-6, 500), (10**6, 1 - 1e-6, 10**6 - 3),
-           (10**9, 1 - 1e-9, 10**9 - 3), (60_000, 256 / 60_000, 300), (50, 0.3, 1), (50, 0.3, 2), (50, 0.3, 49)]  # fmt: skip
+           (10**9, 1 - 1e-9, 10**9 - 3), (60_000, 256 / 60_000, 300), (10**9, 1e-6, 1010),
+           (3, 0.5, 2), (50, 0.3, 1), (50, 0.3, 2), (50, 0.3, 49)]  # fmt: skip
 
 
 @pytest.mark.parametrize(("n", "p", "cap"), [*CORNERS, (10**9, 1.0, 10**9 - 1), (5, 1.0, 2)])
 def test_truncation_weights_are_within_their_stated_error(n: int, p: float, cap: int) -> None:
     exact, found = weights(n, p, cap), cap_weights(n, p, cap)
     error = loss_law(CappedPoisson(n, p, cap), 1.0, Adjacency.ZERO_OUT, Analysis.REFINED).weight_error
-    assert error < 1e-11 + 1e-14 / float(1 - exact.q)
+    assert 1e-15 * math.sqrt(n) < error < 4e-11 + 1e-14 / float(1 - exact.q)  # binomial tails lose digits as sqrt(n)
     assert found.room + found.w + found.tau == pytest.approx(1.0, abs=4e-16)
     for name in ("w", "tau", "tq", "c", "q"):
         assert abs(getattr(found, name) - getattr(exact, name)) <= error * getattr(exact, name) + 1e-300, name
@@ -81,6 +83,7 @@ def test_rejection_weights_and_their_differences_keep_twelve_digits(n: int, p: f
     ((piece,), (atom,)), full = (law.pieces, law.atoms), exact.b_prime
     rest, hit, free = exact.k * (1 - exact.p), exact.k * exact.p, 1 - exact.b_prime
     assert piece.means == (0.0, 2.0)
+    assert 1e-15 * math.sqrt(n) < law.weight_error < 4e-11
     expected = [(piece.p, (free * rest, free * hit)), (piece.q, (free, 0)), (piece.d, (free * (rest - 1), free * hit)),
                 ((atom.loss, atom.p, atom.q), (mp.log(rest), full * rest, full))]  # fmt: skip
     for found, true in expected:
@@ -90,6 +93,40 @@ def test_rejection_weights_and_their_differences_keep_twelve_digits(n: int, p: f
     assert same_size.loss == 0.0
     assert abs(same_size.p - exact.b) <= 1e-12 * exact.b
     assert same_size.p == same_size.q
+
+
+@pytest.mark.parametrize("adjacency", list(Adjacency))
+def test_a_cap_too_light_for_floats_is_plain_poisson_and_a_chance_of_any_loss(adjacency: Adjacency) -> None:
+    law = loss_law(CappedPoisson(60_000, 0.004, 30_000), 0.7, adjacency, Analysis.REFINED)
+    plain = loss_law(CappedPoisson(60_000, 0.004, 60_000), 0.7, adjacency, Analysis.REFINED)
+    assert law.pieces == plain.pieces
+    assert law.lost >= weights(60_000, 0.004, 30_000).w + weights(60_000, 0.004, 30_000).tau
+    assert 0.0 < law.lost < 1e-280
+
+
+@pytest.mark.parametrize("adjacency", list(Adjacency))
+@pytest.mark.parametrize("analysis", [Analysis.REFINED, Analysis.NOTE])
+# the weight tau underflows alone; c does; q is rounded to p
+@pytest.mark.parametrize(("n", "p", "cap"), [(1000, 1e-140, 3), (10**15, 0.9, 900_000_056_920_997)])
+def test_weights_at_the_edge_of_floats_still_make_a_law(
+    n: int, p: float, cap: int, analysis: Analysis, adjacency: Adjacency
+) -> None:
+    law = loss_law(CappedPoisson(n, p, cap), 1.0, adjacency, analysis)
+    plain = loss_law(CappedPoisson(n, p, n), 1.0, adjacency, Analysis.REFINED)
+    assert law.profile(np.array([0.0, 0.1])) == pytest.approx(plain.profile(np.array([0.0, 0.1])), rel=1e-6)
+    assert law.weight_error >= 1e-15 * math.sqrt(n)
+
+
+def test_data_sets_beyond_the_digits_of_binomial_tails_are_refused_where_tails_are_needed() -> None:
+    def law(n: int, cap: int, analysis: Analysis = Analysis.REFINED) -> LossLaw:
+        return loss_law(CappedPoisson(n, 1e-12, cap), 1.0, Adjacency.ZERO_OUT, analysis)
+
+    assert law(10**15, 1100).weight_error > 3e-8
+    with pytest.raises(NotCertifiedError, match=r"^dataset_size=1000000000000001 is above 10\*\*15, .*; use fewer$"):
+        law(10**15 + 1, 1100)
+    assert law(10**16, 10**16) == law(10**16, 1100, Analysis.UNION) == law(10, 10)
+    with pytest.raises(NotCertifiedError, match=r"^the weights of dataset_size=10+ are beyond floating point; use at"):
+        cap_weights(10**18, 0.3, 3 * 10**17)
 
 
 SIGMAS = (0.1, 0.7, 1.0, 10.0)
@@ -260,8 +297,8 @@ def test_log_masses_of_intervals_neither_cancel_nor_underflow() -> None:
     with mp.workdps(60):
         for low, high in itertools.combinations(points, 2):
             exact = mp.log(exact_interval(low, high))
-            assert float(_log_interval(low, high)) == pytest.approx(float(exact), rel=1e-13, abs=1e-15)
-    assert _log_interval(3.0, 3.0) == -math.inf
+            assert float(log_interval(low, high)) == pytest.approx(float(exact), rel=1e-13, abs=1e-15)
+    assert log_interval(3.0, 3.0) == -math.inf
 
 
 def test_a_threshold_is_where_its_loss_is_reached_and_otherwise_an_end() -> None:

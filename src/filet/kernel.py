@@ -132,7 +132,7 @@ class Piece:
         """This piece's part of H_{e^epsilon}(P || Q), from its outcomes with a loss above epsilon, and its rounding error."""
         x = self.threshold(epsilon)
         low, high = (x, self.high) if self.increasing else (self.low, x)
-        log_cells = [_log_interval(low - m, high - m) for m in self.means]
+        log_cells = [log_interval(low - m, high - m) for m in self.means]
         near = np.zeros_like(epsilon)
         far, size = np.zeros_like(epsilon), np.zeros_like(epsilon)
         factor = np.expm1(np.minimum(epsilon, 1.0))
@@ -149,7 +149,7 @@ class Piece:
         return value, np.asarray(1e-13 * size + 2e-16 * np.abs(epsilon) * size)
 
 
-def _log_interval(low: Array | float, high: Array | float) -> Array:
+def log_interval(low: Array | float, high: Array | float) -> Array:
     """log of the standard normal mass of (low, high), without cancellation or underflow in either tail."""
     low, high = np.broadcast_arrays(np.asarray(low, float), np.asarray(high, float))
     right = low > 0

@@ -9,11 +9,9 @@ import enum
 import math
 from dataclasses import dataclass
 
-from scipy.special import ndtr
-
 from .binomial import hazard, log_cdf, log_pmf, log_sf
 from .errors import NotCertifiedError
-from .kernel import Atom, LossLaw, Piece
+from .kernel import Atom, LossLaw, Piece, log_interval
 from .scheme import Adjacency, CappedPoisson, Overflow
 
 # Groups lighter than this are put on an infinite loss instead of being resolved.
@@ -52,19 +50,19 @@ class CapWeights:
 
 
 def cap_weights(n: int, p: float, cap: int) -> CapWeights:
-    """The weights of THEORY section 1; the heaviest of the three groups is the complement, so that they sum to one."""
+    """The weights of THEORY section 1, for cap < n; the heaviest of the three groups is the complement of the others."""
     w = math.exp(log_pmf(cap - 1, n - 1, p))
     log_tau = log_sf(cap, n - 1, p)
     tau = math.exp(log_tau)
-    room = math.exp(log_cdf(cap - 2, n - 1, p)) if cap >= 2 else 0.0
+    room = math.exp(log_cdf(cap - 2, n - 1, p))
     if room >= max(w, tau):
         room = 1.0 - w - tau
     elif tau >= w:
         tau = 1.0 - w - room
     else:
         w = 1.0 - room - tau
-    log_tq = math.log(cap / n) + log_sf(cap + 1, n, p) if cap < n else -math.inf
-    q = min(p, math.exp(log_tq - log_tau)) if cap < n else p
+    log_tq = math.log(cap / n) + log_sf(cap + 1, n, p)
+    q = min(p, math.exp(log_tq - log_tau))
     tq = tau * q
     weights = CapWeights(room, w, tau, tq, p * w + tq, q)
     if not all(0.0 <= v <= 1.0 for v in (room, w, tau, tq, weights.c, q)):  # also refuses NaN
@@ -105,15 +103,15 @@ def _refined_capped(v: CapWeights, p: float, sigma: float, adjacency: Adjacency)
     if adjacency is Adjacency.ADD_REMOVE:
         # loss above log(1-q): x_1 = -v; below it: x_1 = v; they meet at x = stitch
         stitch = math.inf
-        if v.w > 0.0 and v.q < p and v.c > 0.0:
+        if v.w > 0.0 and v.q < p and v.c > 0.0:  # the theory's weights always are; floats may be rounded or underflow
             stitch = 0.5 + sigma**2 * (math.log(v.c) - math.log(p - v.q) - math.log(v.w))
         above = [(0.0, v.c, 0.0, v.c), (1.0, stay, v.w, -gain), (2.0, swap, v.tau, -v.tq)]
         pieces = [_piece(sigma, above, high=stitch)]
         if stitch < math.inf:
             below = [(0.0, v.c + swap, v.tau, gain), (1.0, stay, v.w, -gain)]
             pieces.append(_piece(sigma, below, low=stitch))
-        share = _between((stitch - 2.0) / sigma, stitch / sigma) if stitch < math.inf else 0.0
-        return pieces, [Atom(math.log1p(-v.q), swap * share, v.tau * share)] if share > 0.0 and swap > 0.0 else []
+        share = _between((stitch - 2.0) / sigma, stitch / sigma)
+        return pieces, [Atom(math.log1p(-v.q), swap * share, v.tau * share)]
     if adjacency is Adjacency.ZERO_OUT:
         above = [(0.0, v.c, 0.0, v.c), (1.0, stay, v.w + v.tq, -v.c), (2.0, swap, swap, 0.0)]
         below = [(0.0, stay, v.w + v.tq, -v.c), (1.0, swap + v.c, swap, v.c)]
@@ -126,7 +124,8 @@ def _refined_capped(v: CapWeights, p: float, sigma: float, adjacency: Adjacency)
 
 
 def _between(low: float, high: float) -> float:
-    return float(ndtr(-low) - ndtr(-high)) if low > 0 else float(ndtr(high) - ndtr(low))
+    """The standard normal mass of (low, high)."""
+    return math.exp(log_interval(low, high))
 
 
 def _reject(n: int, p: float, cap: int, sigma: float, adjacency: Adjacency) -> tuple[list[Piece], list[Atom]]:
@@ -156,11 +155,11 @@ def loss_law(scheme: CappedPoisson, sigma: float, adjacency: Adjacency, analysis
         pieces, atoms = _reject(n, p, cap, sigma, adjacency)
         return LossLaw(tuple(pieces), tuple(atoms), weight_error=weight_error)
     v = cap_weights(n, p, cap)
-    weight_error += 4e-15 / max(1.0 - v.q, 2.0**-53)  # tau - tq cancels where q is almost one
+    weight_error += 4e-15 / (1.0 - v.q)  # tau - tq cancels where q is almost one
     if v.w + v.tau < _LIGHTEST:
         return LossLaw(tuple(poisson(p, sigma, adjacency)), lost=_LIGHTEST)
     if analysis is Analysis.NOTE:
-        fits = 1.0 - v.tau if v.tau < 0.5 else v.room + v.w
+        fits = v.room + v.w
         free = poisson(p, sigma, adjacency, weight=fits) if fits > 0.0 else []
         capped, atoms = (_note_capped(v, sigma, adjacency) if v.tau > 0.0 else []), []
     else:
