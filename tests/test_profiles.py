@@ -212,8 +212,9 @@ def random_pieces(count: int) -> Iterator[Piece]:
         yield from (law if index % 2 else law.reversed()).pieces
 
 
-# and one whose densities underflow relative to each other
-PIECES = [*random_pieces(24), Piece((0.0, 40.0), (0.9, 0.1), (1.0, 0.0), (-0.1, 0.1))]
+# two whose densities underflow relative to each other, one of them with tiny losses elsewhere
+WIDE = [Piece((-5.0, 40.0), (1 - rate, rate), (1.0, 0.0), (-rate, rate)) for rate in (0.1, 1e-9)]
+PIECES = [*random_pieces(24), *WIDE]
 
 
 def exact_densities(piece: Piece, x: Any) -> tuple[mp.mpf, mp.mpf]:
@@ -282,6 +283,12 @@ def test_losses_keep_twelve_digits_however_small() -> None:
     assert max(sizes) > 30.0
 
 
+def test_densities_that_underflow_give_losses_without_a_warning() -> None:
+    x = np.linspace(20.0, 40.0, 4001)  # Q / P passes through every magnitude that floats have, and beyond
+    assert (np.diff(WIDE[0].loss(x)) > 0).all()
+    assert (np.diff(LossLaw((WIDE[0],)).reversed().pieces[0].loss(x)) < 0).all()
+
+
 def test_cell_masses_keep_their_digits_in_both_tails() -> None:
     with mp.workdps(60):
         for piece in PIECES[::2]:
@@ -339,7 +346,7 @@ def test_the_profile_of_a_piece_is_within_its_stated_error_a_part_in_1e13_of_its
 
 def test_the_error_of_a_law_adds_up_the_errors_of_its_pieces() -> None:
     epsilon = np.array([0.0, 0.2, 0.7])
-    law = LossLaw(tuple(PIECES[:2]), (Atom(0.5, 0.2, 0.1),))
+    law = LossLaw((WIDE[0], WIDE[0]), (Atom(0.5, 0.2, 0.1),))
     value, error = law.profile_and_error(epsilon)
     parts = [piece.profile(epsilon) for piece in law.pieces]
     assert value == pytest.approx(sum(v for v, _ in parts) + 0.2 * -np.expm1(np.minimum(epsilon - 0.5, 0.0)), rel=1e-14)
@@ -349,10 +356,12 @@ def test_the_error_of_a_law_adds_up_the_errors_of_its_pieces() -> None:
 
 
 def test_exchanging_p_and_q_twice_changes_nothing() -> None:
-    law = LossLaw(tuple(PIECES[:3]), (Atom(0.3, 0.1, 0.2),), 1e-20, 1e-11)
+    law = LossLaw(tuple(PIECES), (Atom(0.3, 0.1, 0.2),), 1e-20, 1e-11)
     back = law.reversed()
     assert back.reversed() == law
     assert (back.lost, back.weight_error, back.atoms) == (1e-20, 1e-11, (Atom(-0.3, 0.2, 0.1),))
     for piece, other in zip(law.pieces, back.pieces, strict=True):
         assert piece.increasing != other.increasing
+        ends = grid(piece, 2)
+        assert ends[0] == ends[1] or piece.increasing == (np.diff(piece.loss(ends)) > 0)
         assert other.loss(np.zeros(1)) == pytest.approx(-piece.loss(np.zeros(1)), rel=1e-12)
