@@ -349,6 +349,13 @@ def test_the_profile_of_a_piece_is_within_its_stated_error_a_part_in_1e13_of_its
     assert checked > 30
 
 
+@pytest.mark.parametrize("epsilon", [1e5, 1e50])
+def test_an_epsilon_beyond_all_losses_leaves_nothing_and_no_error(epsilon: float) -> None:
+    for piece in PIECES:
+        value, error = piece.profile(np.array([epsilon]))
+        assert value + error < 1e-250, piece
+
+
 def test_the_error_of_a_law_adds_up_the_errors_of_its_pieces() -> None:
     epsilon = np.array([0.0, 0.2, 0.7])
     law = LossLaw((WIDE[0], WIDE[0]), (Atom(0.5, 0.2, 0.1),))
