@@ -23,7 +23,7 @@ from filet import cli
 from filet._cli_commands import main as group
 from filet._cli_options import ANSWERED, CANNOT_ANSWER, TARGET_NOT_MET, USAGE
 
-from .common import ENGINE, LEAST_NOISE, NUMBERS, WORDS, check_json, check_no_nan, edited, is_number_between
+from .common import LEAST_NOISE, NUMBERS, WORDS, check_json, check_no_nan, edited, is_number_between
 
 RUN = """adjacency = "zero-out"
 delta = 1e-3
@@ -94,7 +94,6 @@ def _run(arguments: list[str]) -> Outcome:
         # Always shown, so that a warning does not depend on what ran before it.
         with warnings.catch_warnings():
             warnings.simplefilter("always")
-            warnings.filterwarnings("ignore", category=RuntimeWarning, module=ENGINE)
             try:
                 cli.main()
             except SystemExit as stop:

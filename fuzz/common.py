@@ -15,8 +15,6 @@ from filet.errors import FiletError, NotCertifiedError
 
 CORPUS = Path(__file__).parent / "corpus"
 MOST_PHASES = 3  # more phases take longer to compose and reach no more code
-# NumPy may grumble in these modules about numbers that the brackets then refuse; answers are checked all the same.
-ENGINE = r"filet\.(kernel|profiles|pld|transform|compose|inversion|engine|composite)"
 LEAST_NOISE = 0.05  # below it the engine may take minutes; how it answers there is not the parsers' affair
 
 # Ends of ranges, numbers just beyond them, and words of other types.

@@ -11,14 +11,12 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
-from fuzz.common import ENGINE
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
 import filet
 from filet.calibrate import LEAST_NOISE
 
-pytestmark = pytest.mark.filterwarnings(f"ignore::RuntimeWarning:{ENGINE}")
 PATIENCE = 120.0  # seconds for one call: no call hangs, on the slowest machine
 
 EXTREMES = [

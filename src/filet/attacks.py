@@ -120,6 +120,7 @@ def epsilon_lower_bound(
     return _best(scheme, sigma, rounds, adjacency, math.log(goal))
 
 
+@np.errstate(over="ignore", divide="ignore", invalid="ignore")  # what comes out is checked
 def _best(scheme: CappedPoisson, sigma: float, rounds: int, adjacency: Adjacency, log_delta: float) -> float:
     """A quick look at the whole family, then a proof for its most promising members."""
     others = scheme.group_size - 1

@@ -15,6 +15,8 @@ from .pld import UNDERFLOW
 
 _FAR = 1e12
 _CLOSED_FORM_ERROR = 1e-9  # relative rounding error of closed-form deltas, generously
+# Extreme parameters overflow on the way to an answer or a refusal; what comes out is checked, so nobody needs warnings.
+_QUIET = np.errstate(over="ignore", divide="ignore", invalid="ignore")
 
 
 class Composite:
@@ -133,7 +135,9 @@ class _Direction:
 
     def __init__(self, epsilon: Callable[[float], Interval], delta: Callable[[float], Interval],
                  quick_delta: Callable[[float], float], at_most: Callable[[float, float], bool]) -> None:  # fmt: skip
-        self.epsilon, self.delta, self.quick_delta, self.at_most = epsilon, delta, quick_delta, at_most
+        self.epsilon, self.delta, self.quick_delta, self.at_most = (
+            _QUIET(epsilon), _QUIET(delta), _QUIET(quick_delta), _QUIET(at_most)
+        )  # fmt: skip
 
 
 def _direction(run: Run) -> _Direction:
