@@ -310,3 +310,16 @@ def test_steps_beyond_floating_point_never_give_a_small_epsilon(p: float, noise:
     assert curve.delta(0.0) > 0.05
     with pytest.raises(NotCertifiedError):
         curve.epsilon(1e-3)
+
+
+@pytest.mark.parametrize("adjacency", ["zero-out", "replace-one"])
+@pytest.mark.parametrize("steps", [3, 1000, 10**6])
+def test_delta_of_vast_noise_lies_in_its_bracket(adjacency: str, steps: int) -> None:
+    """Losses next to rounding. With vast noise a step's loss is Gaussian: delta(0) is that of the Gaussian mechanism."""
+    p, distance = 0.1, 2.0 if adjacency == "replace-one" else 1.0
+    for noise in 10.0 ** np.arange(4, 18):
+        curve = account(CappedPoisson(100, p, 100), noise_multiplier=noise, steps=steps, adjacency=adjacency)
+        bounds = curve.delta_bounds(0.0)
+        truth = math.erf(distance * p * math.sqrt(steps) / noise / math.sqrt(8.0))
+        assert bounds.lower <= truth * (1 + 1e-7 + 2.0 / noise), noise
+        assert bounds.upper >= truth * (1 - 1e-7 - 2.0 / noise), noise

@@ -58,6 +58,11 @@ class Side:
         self.whole = Composition(self.phases, gaussian)
         # Chance that some loss is infinite, by the union bound.
         self.infinite = sum(steps * law.infinite for law, steps in laws) if above else 0.0
+        # What rounded masses can do to the total loss where losses are tiny: to its mean (rounded masses telescope, so
+        # an ulp of one a step) and, step by step, at random. Everything that is read off allows for it.
+        self.slack = sum(law.difference * (4e-16 * steps + 1e-12 * math.sqrt(steps)) for law, steps in laws)
+        # Losses that are nearly all rounding prove nothing from below.
+        self.resolved = above or any(float(law.loss.max()) > 1e-9 * law.difference for law, _ in laws)
         # No finite total loss is larger.
         self.largest = sum(steps * float(law.loss.max()) for law, steps in laws) if not gaussian else math.inf
 
@@ -169,7 +174,8 @@ class Side:
         """The sum of the steps' own deltas at epsilon, an upper bound of the composed delta(steps * epsilon)."""
         total = np.full(epsilon.shape, self.infinite + math.erf(math.sqrt(self.gaussian / 8.0)))
         for phase in self.phases:
-            gain = -np.expm1(np.minimum(epsilon[:, None] - phase.law.loss[None, :], 0.0))
+            least = epsilon[:, None] - 1e-12 * phase.law.difference  # losses may be off by that much
+            gain = -np.expm1(np.minimum(least - phase.law.loss[None, :], 0.0))
             total += phase.steps * (gain @ np.exp(phase.law.log_mass))
         return np.asarray(total * (1 + 1e-9))
 
@@ -207,7 +213,7 @@ class Side:
     def chernoff_delta(self, epsilon: float) -> float:
         """A crude but certain upper bound of delta(epsilon)."""
         c = 2.0 ** np.arange(-45.0, 45.0, 0.5)
-        log_delta = float((self.whole.log_mgf(c) + log_peak(c) - c * epsilon * (1 - 1e-12)).min())
+        log_delta = float((self.whole.log_mgf(c) + log_peak(c) - c * (epsilon * (1 - 1e-12) - self.slack)).min())
         return min(1.0, math.exp(min(0.0, log_delta + self.whole.total_steps * 1e-12)) + self.infinite)
 
     def chernoff(self, log_delta: float) -> float:
@@ -217,7 +223,7 @@ class Side:
             return math.inf
         c = 2.0 ** np.arange(-45.0, 45.0, 0.5)
         log_mgf = self.whole.log_mgf(c) + self.whole.total_steps * 1e-12
-        return max(0.0, float(((log_mgf + log_peak(c) - math.log(spare)) / c).min()) * (1 + 1e-12))
+        return max(0.0, float(((log_mgf + log_peak(c) - math.log(spare)) / c).min()) * (1 + 1e-12)) + self.slack
 
 
 class Sampled:
@@ -252,6 +258,7 @@ class Sampled:
             # Above: the profile is convex in e^epsilon, so a random shift with mean factor 1 can only raise it.
             # Below: what smoothing added is bounded and taken off (`excess`), or the whole shift is.
             e = epsilon - line.drift if above else epsilon if line.curved else epsilon + line.s
+            e += -self.side.slack if above else self.side.slack
             reading = line.read(e)
             log_scale = line.log_unit(e) - log_delta
             if log_scale > 700.0:
@@ -274,14 +281,14 @@ def _positive(value: float, otherwise: float) -> float:
 def solve(side: Side, log_delta: float, start: float, fineness: float) -> tuple[float, Sampled]:
     """The smallest epsilon that is certified (above), or the largest that is refuted (below); NaN if neither is found.
 
-    Also the last lines that were sampled. The answer is moved outwards by a part in 1e11, far beyond its own rounding,
-    and by what the rounding of masses can do to the mean loss of a step (below an ulp of 1).
+    Also the last lines that were sampled. The answer is moved outwards by a part in 1e11, far beyond its own rounding.
     """
 
     def outward(epsilon: float) -> float:
-        slack = 1e-11 * epsilon + 4e-16 * sum(p.steps * p.law.difference for p in side.phases)
-        return epsilon + slack if side.above else max(0.0, epsilon - slack)
+        return epsilon * (1 + 1e-11 if side.above else 1 - 1e-11)
 
+    if not side.resolved:
+        return 0.0, side.lines(max(start, 0.0), log_delta, fineness)
     epsilon = max(start, 0.0)
     best = math.nan
     low, high, tangent = -math.inf, math.inf, math.nan  # delta is above the target at low, and not at high
@@ -386,8 +393,10 @@ class Run:
             cells = [fitted_cells(one, focus) for one in look]
             sampled = self.above(cells).lines(epsilon, log_delta, 2.0**level)
             upper = min(upper, _positive(sampled.ratio(epsilon, log_delta)[0], math.inf) * scale)
-            below = self.below(cells).lines(epsilon, log_delta, 2.0**level).ratio(epsilon, log_delta)[0]
-            lower = max(lower, _positive(below, 0.0) * scale)
+            below = self.below(cells)
+            if below.resolved:
+                ratio = below.lines(epsilon, log_delta, 2.0**level).ratio(epsilon, log_delta)[0]
+                lower = max(lower, _positive(ratio, 0.0) * scale)
             if upper - lower <= 0.01 * upper:
                 break
         if lower > upper:
