@@ -92,8 +92,8 @@ class Piece:
 
         Nine digits are plenty: the hockey-stick integral is stationary in its threshold.
         """
-        # Nothing lies beyond 40 standard deviations, but e^loss Q may: far enough out for the loss to be reached.
-        spread = 40.0 + (np.max(np.abs(loss)) + 60.0 + self._log_spread()) / self._slowest_slope()
+        # Beyond half of this, P and e^loss Q are both too small for a float.
+        spread = 80.0 + 4.0 * math.sqrt(float(np.max(np.abs(loss))))
         reach = np.clip([min(self.means) - spread, max(self.means) + spread], self.low, self.high)
         low, high = np.full(loss.shape, reach[0]), np.full(loss.shape, reach[1])
         up = self.increasing
@@ -108,14 +108,6 @@ class Piece:
         for end in (self.low, self.high):
             middle = np.where(np.abs(middle - end) <= 4e-9 * (1.0 + np.abs(middle)), end, middle)
         return np.asarray(middle)
-
-    def _slowest_slope(self) -> float:
-        gaps = np.diff(np.unique(self.means))
-        return float(gaps.min()) if gaps.size else 1.0
-
-    def _log_spread(self) -> float:
-        logs = [math.log(v) for v in self.p + self.q if v > 0.0]
-        return max(logs) - min(logs)
 
     def profile(self, epsilon: Array) -> tuple[Array, Array]:
         """This piece's part of H_{e^epsilon}(P || Q), from its outcomes with a loss above epsilon, and its rounding error."""
