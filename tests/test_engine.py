@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import math
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 from scipy.special import i0e
+from scipy.stats import binom
 
-from filet import Adjacency, Analysis, CappedPoisson
+from filet import Adjacency, Analysis, CappedPoisson, engine
 from filet.compose import Composition, Phase
 from filet.composite import _direction
-from filet.engine import Run, Side, solve, wide
+from filet.engine import Interval, Run, Side, _positive, solve, wide
+from filet.errors import NotCertifiedError
 from filet.inversion import Line, log_smoothing, smoothing_transform
 from filet.pld import Discrete, discretise_above, discretise_below, equal_cells
 from filet.profiles import loss_law
@@ -191,3 +194,136 @@ def test_a_slice_of_the_stress_grid_is_answered_within_the_promised_width(part: 
         law = loss_law(scheme, sigma, adjacency, Analysis.REFINED)
         bracket = _direction(Run([(law, steps)])).epsilon(delta)
         assert not wide(bracket), (GRID[index], scheme, adjacency, bracket)
+
+
+# --- the parts of the search, each alone ------------------------------------------------------------------------------
+
+FEW = Discrete(np.array([-0.4, 0.1, 0.9]), np.log([0.5, 0.4, 0.1]), 1e-3, 0.0)
+OTHER = Discrete(np.array([-0.05, 0.3]), np.log([0.8, 0.2]), 0.0, 0.0)
+
+
+def own_deltas(epsilon: float, laws: list[tuple[Discrete, int]]) -> float:
+    """The sum of the steps' own deltas, term by term."""
+    return math.fsum(
+        steps * (law.infinite + math.fsum(math.exp(m) * -math.expm1(min(epsilon - v, 0.0))
+                                          for v, m in zip(law.loss, law.log_mass, strict=True)))
+        for law, steps in laws
+    )  # fmt: skip
+
+
+def test_separate_deltas_and_their_inverse_are_those_of_the_steps() -> None:
+    laws = [(FEW, 3), (OTHER, 2)]
+    side = Side(laws, 0.0, True)
+    for epsilon in (0.0, 0.05, 0.1, 0.2, 0.5, 0.8999):
+        exact = own_deltas(epsilon, laws)
+        assert exact < float(side.separate(np.array([epsilon]))[0]) <= exact * (1 + 2e-9)
+        assert side.invert_separate(exact) == pytest.approx(epsilon, abs=1e-12)
+    # a Gaussian of squared shift 0.8 is at total variation 2 Phi(mu / 2) - 1
+    shifted = Side(laws, 0.8, True).separate(np.array([0.2]))[0]
+    assert shifted == pytest.approx(own_deltas(0.2, laws) + math.erf(math.sqrt(0.8) / 2 / math.sqrt(2)), rel=2e-9)
+    assert side.invert_separate(3 * FEW.infinite) == math.inf
+    assert side.invert_separate(own_deltas(0.0, laws) + 1e-6) == 0.0
+    assert Side(laws, 0.0, False).infinite == 0.0  # a lower bound may not count on infinite losses
+
+
+def test_basic_composition_gives_the_smallest_proven_epsilon_and_none_beside_a_gaussian() -> None:
+    tiny = Discrete(np.array([-1e-6, 3e-6]), np.log([0.75, 0.25]), 1e-12, 0.0)
+    side = Side([(tiny, 10)], 0.0, True)
+    found = side.basic(1e-10)
+    goals = [1e-4 / 2**k for k in range(1, 14)]
+    assert found == min(goal for goal in goals if own_deltas(goal / 10, [(tiny, 10)]) <= 1e-10)
+    assert side.basic(1e-12) == math.inf
+    assert Side([(tiny, 10)], 1e-12, True).basic(1e-10) == math.inf
+
+
+@pytest.mark.parametrize("steps", [1, 30, 3000])
+def test_chernoff_bounds_are_above_the_truth_and_not_far(steps: int) -> None:
+    p, loss = 0.01, 1.0
+    other = -math.log1p(-p * math.expm1(-loss) / (1 - p))
+    law = Discrete(np.array([other, loss]), np.array([math.log1p(-p), math.log(p)]), 1e-30, 0.0)
+    side = Side([(law, steps)], 0.0, True)
+    hits = np.arange(steps + 1)
+    log_mass = binom.logpmf(hits, steps, p)
+    mean, deviation = steps * (p * loss + (1 - p) * other), math.sqrt(steps * p * (1 - p)) * (loss - other)
+    for epsilon in (0.5, mean + 3 * deviation, mean + 7 * deviation):
+        gains = -np.expm1(np.minimum(epsilon - hits * loss - (steps - hits) * other, 0.0))
+        exact = math.fsum(np.exp(log_mass) * gains)
+        assert exact <= side.chernoff_delta(epsilon) <= min(1.0, 30 * exact)
+        if epsilon > mean + deviation:
+            assert epsilon <= side.chernoff(math.log(exact)) <= 1.2 * epsilon + 1.0
+    assert side.chernoff_delta(1e9) == pytest.approx(side.infinite)
+    assert side.chernoff(math.log(side.infinite) - 1e-9) == math.inf
+
+
+def test_what_is_wide_is_wider_than_the_promise() -> None:
+    assert not wide(Interval(2.0, 2.0019))
+    assert wide(Interval(2.0, 2.0021))
+    assert not wide(Interval(0.0, 0.99e-4))
+    assert wide(Interval(0.0, 1.01e-4))
+    assert wide(Interval(2.0, 2.0019), 0.9)
+    assert wide(Interval(2.0, math.inf))
+    assert not wide(Interval(math.inf, math.inf))
+    assert wide(Interval(math.nan, 1.0))
+
+
+def test_what_is_not_a_positive_number_is_replaced() -> None:
+    assert [_positive(v, 7.0) for v in (math.nan, 0.0, -1.0, 0.5)] == [7.0, 7.0, 7.0, 0.5]
+
+
+class Exponential:
+    """Stands for a side with delta = e^(2 - epsilon) of the goal, and a slack of 0.4."""
+
+    phases = (SimpleNamespace(steps=10**15, law=SimpleNamespace(difference=1.0)),)
+    c, costly = 1.0, False
+
+    def __init__(self, above: bool) -> None:
+        self.above = above
+
+    def lines(self, *_: float) -> Exponential:
+        return self
+
+    def ratio(self, epsilon: float, _: float) -> tuple[float, float, float]:
+        return math.exp(2.0 - epsilon), -math.exp(2.0 - epsilon), 0.0
+
+
+@pytest.mark.parametrize("start", [0.0, 1.0, 5.0])
+def test_answers_are_moved_outwards_by_what_rounding_may_do(start: float) -> None:
+    assert solve(Exponential(True), -5.0, start, 1.0)[0] == pytest.approx(2.4, abs=1e-6)  # type: ignore[arg-type]
+    assert solve(Exponential(False), -5.0, start, 1.0)[0] == pytest.approx(1.6, abs=1e-6)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("upper", "lower", "expected"),
+    [
+        (2.0, 1.5, (1.5, 2.0)),
+        (math.nan, 1.5, (1.5, 3.0)),
+        (2.0, math.nan, (1.0, 2.0)),
+        (4.0, 0.5, (1.0, 3.0)),
+        (0.0, 5.0, (0.0, 0.0)),
+        (2.0, 2.0, (2.0, 2.0)),
+    ],
+)
+def test_a_bracket_only_narrows_and_nothing_found_changes_nothing(
+    monkeypatch: pytest.MonkeyPatch, upper: float, lower: float, expected: tuple[float, float]
+) -> None:
+    monkeypatch.setattr(engine, "solve", lambda side, *_: (upper if side.above else lower, None))
+    assert Run([])._narrow(Interval(1.0, 3.0), [], -5.0, 2.5, 1.0)[0] == Interval(*expected)
+
+
+def test_bounds_that_cross_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(engine, "solve", lambda side, *_: (1.5 if side.above else 2.0, None))
+    message = r"^the bounds 2\.0 and 1\.5 of epsilon at log delta=-5\.0 contradict each other; please report these"
+    with pytest.raises(NotCertifiedError, match=message):
+        Run([])._narrow(Interval(1.0, 3.0), [], -5.0, 2.5, 1.0)
+
+
+def test_a_quick_look_proves_only_what_holds() -> None:
+    law = loss_law(CappedPoisson(10**4, 0.01, 100), 1.0, Adjacency.ZERO_OUT, Analysis.REFINED)
+    run = Run([(law, 50), (law, 0)])
+    assert (run.counts, run.steps) == ([50], 50)
+    truth = run.epsilon(1e-6)
+    assert run.at_most(truth.upper * 1.01, 1e-6)
+    assert not run.at_most(truth.lower * 0.99, 1e-6)
+    assert run.delta(truth.lower * 0.9).lower > 1e-6
+    assert truth.lower == pytest.approx(truth.upper, rel=1e-3)
+    assert run.quick_delta(truth.upper) >= run.delta(truth.upper).lower
