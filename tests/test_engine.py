@@ -13,7 +13,7 @@ from scipy.stats import binom
 from filet import Adjacency, Analysis, CappedPoisson, engine
 from filet.compose import Composition, Phase
 from filet.composite import _direction
-from filet.engine import Interval, Run, Side, _positive, solve, wide
+from filet.engine import Interval, Run, Sampled, Side, _positive, solve, wide
 from filet.errors import NotCertifiedError
 from filet.inversion import Line, log_smoothing, smoothing_transform
 from filet.pld import Discrete, discretise_above, discretise_below, equal_cells
@@ -222,7 +222,7 @@ def test_separate_deltas_and_their_inverse_are_those_of_the_steps() -> None:
     shifted = Side(laws, 0.8, True).separate(np.array([0.2]))[0]
     assert shifted == pytest.approx(own_deltas(0.2, laws) + math.erf(math.sqrt(0.8) / 2 / math.sqrt(2)), rel=2e-9)
     assert side.invert_separate(3 * FEW.infinite) == math.inf
-    assert side.invert_separate(own_deltas(0.0, laws) + 1e-6) == 0.0
+    assert side.invert_separate(own_deltas(0.0, laws) + 1e-6) == side.invert_separate(10.0) == 0.0
     assert Side(laws, 0.0, False).infinite == 0.0  # a lower bound may not count on infinite losses
 
 
@@ -271,25 +271,67 @@ def test_what_is_not_a_positive_number_is_replaced() -> None:
 
 
 class Exponential:
-    """Stands for a side with delta = e^(2 - epsilon) of the goal, and a slack of 0.4."""
+    """Stands for a side with delta = e^(root - epsilon) of the goal, and a slack of 0.4."""
 
-    phases = (SimpleNamespace(steps=10**15, law=SimpleNamespace(difference=1.0)),)
+    phases = (SimpleNamespace(steps=5 * 10**14, law=SimpleNamespace(difference=2.0)),)
     c, costly = 1.0, False
 
-    def __init__(self, above: bool) -> None:
-        self.above = above
+    def __init__(self, above: bool, root: float) -> None:
+        self.above, self.root = above, root
 
     def lines(self, *_: float) -> Exponential:
         return self
 
     def ratio(self, epsilon: float, _: float) -> tuple[float, float, float]:
-        return math.exp(2.0 - epsilon), -math.exp(2.0 - epsilon), 0.0
+        return math.exp(self.root - epsilon), -math.exp(self.root - epsilon), 0.0
 
 
 @pytest.mark.parametrize("start", [0.0, 1.0, 5.0])
 def test_answers_are_moved_outwards_by_what_rounding_may_do(start: float) -> None:
-    assert solve(Exponential(True), -5.0, start, 1.0)[0] == pytest.approx(2.4, abs=1e-6)  # type: ignore[arg-type]
-    assert solve(Exponential(False), -5.0, start, 1.0)[0] == pytest.approx(1.6, abs=1e-6)  # type: ignore[arg-type]
+    for root in (0.5, 2.0):
+        for above, expected in ((True, root + 0.4), (False, root - 0.4)):
+            found, _ = solve(Exponential(above, root), -5.0, start, 1.0)  # type: ignore[arg-type]
+            assert found == pytest.approx(expected, abs=1e-6)
+    assert solve(Exponential(True, -1.0), -5.0, start, 1.0)[0] == 0.0  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(("ratio", "above", "expected"), [
+    (0.5, True, 1.4), (2.0, True, math.nan), (2.0, False, 0.6), (0.5, False, math.nan), (math.nan, True, math.nan)])  # fmt: skip
+def test_without_a_slope_the_start_is_the_answer_if_it_is_proven(ratio: float, above: bool, expected: float) -> None:
+    flat = Exponential(above, 0.0)
+    flat.ratio = lambda *_: (ratio, 0.0, 0.0)  # type: ignore[method-assign]
+    assert solve(flat, -5.0, 1.0, 1.0)[0] == pytest.approx(expected, nan_ok=True)  # type: ignore[arg-type]
+
+
+class Reading:
+    """Stands for a line whose transform reads 3 / (1 + epsilon), in units of e^-1, with all its errors."""
+
+    c, s, drift, u = 1.0, 0.25, 0.125, np.zeros(1)
+
+    def __init__(self, curved: bool, log_unit: float = -1.0) -> None:
+        self.curved, self._log_unit = curved, log_unit
+
+    def log_unit(self, _: float) -> float:
+        return self._log_unit
+
+    def read(self, epsilon: float) -> SimpleNamespace:
+        return SimpleNamespace(value=3.0 / (1.0 + epsilon), slope=-1.0, error=0.1, alias=0.02, excess=0.003)
+
+
+def test_a_reading_counts_every_error_on_the_safe_side() -> None:
+    lines, log_delta, unit = [Reading(True), Reading(False)], -5.0, math.exp(4.0)
+    above, below = (SimpleNamespace(above=above, infinite=0.01 if above else 0.0) for above in (True, False))
+    rest = (0.01 + 0.02) * math.exp(5.0)
+    bound, slope, error = Sampled(above, lines, 0.02).ratio(2.0, log_delta)  # type: ignore[arg-type]
+    assert bound == pytest.approx(rest + 2 * unit * (3.0 / 2.875 + 0.1))
+    assert slope == pytest.approx(-2 * unit)
+    assert error == pytest.approx(rest + 2 * unit * 0.12)
+    # from below: the uncovered part does not count, and where no curvature is known the whole shift is taken off
+    bound, _, error = Sampled(below, lines, 0.02).ratio(2.0, log_delta)  # type: ignore[arg-type]
+    assert bound == pytest.approx(unit * (3.0 / 3.0 + 3.0 / 3.25 - 2 * 0.123))
+    assert error == pytest.approx(2 * unit * 0.12)
+    beyond = Sampled(above, [Reading(True, 710.0)], 0.0).ratio(2.0, log_delta)  # type: ignore[arg-type,list-item]
+    assert math.isnan(beyond[0])
 
 
 @pytest.mark.parametrize(
@@ -297,8 +339,8 @@ def test_answers_are_moved_outwards_by_what_rounding_may_do(start: float) -> Non
     [
         (2.0, 1.5, (1.5, 2.0)),
         (math.nan, 1.5, (1.5, 3.0)),
-        (2.0, math.nan, (1.0, 2.0)),
-        (4.0, 0.5, (1.0, 3.0)),
+        (2.0, math.nan, (0.7, 2.0)),
+        (4.0, 0.5, (0.7, 3.0)),
         (0.0, 5.0, (0.0, 0.0)),
         (2.0, 2.0, (2.0, 2.0)),
     ],
@@ -307,7 +349,7 @@ def test_a_bracket_only_narrows_and_nothing_found_changes_nothing(
     monkeypatch: pytest.MonkeyPatch, upper: float, lower: float, expected: tuple[float, float]
 ) -> None:
     monkeypatch.setattr(engine, "solve", lambda side, *_: (upper if side.above else lower, None))
-    assert Run([])._narrow(Interval(1.0, 3.0), [], -5.0, 2.5, 1.0)[0] == Interval(*expected)
+    assert Run([])._narrow(Interval(0.7, 3.0), [], -5.0, 2.5, 1.0)[0] == Interval(*expected)
 
 
 def test_bounds_that_cross_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
