@@ -97,7 +97,7 @@ def growth_panels(growth: dict[str, Any]) -> Any:
                 panel.set_xlabel(axis["axis"])
             if not column:
                 panel.set_ylabel(label)
-    panels[0][0].set_ylim(1, 1000)
+    panels[0][0].set_ylim(0.5, 1000)
     panels[1][0].set_ylim(1, 100)
     figure.tight_layout()
     return figure
