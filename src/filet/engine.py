@@ -423,6 +423,8 @@ class Run:
         first = self.above(self._look(self._reach(log_delta)))
         if epsilon >= first.largest and first.infinite <= delta:
             return True
+        if first.estimate(epsilon) > log_delta + 3.0:  # far from it, where lines may take long
+            return False
         lines = first.lines(epsilon, log_delta, 1.0)
         return lines.ratio(epsilon, log_delta)[0] <= 1.0
 
