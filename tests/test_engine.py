@@ -311,13 +311,13 @@ def test_losses_that_are_all_rounding_prove_nothing_from_below() -> None:
     assert above.slack == below.slack == pytest.approx(0.2 * (4e-16 * 4 + 1e-12 * 2))
 
 
-@pytest.mark.parametrize(("root", "start", "expected"), [(5e-5, 6e-5, 0.40006), (2.0, 5.0, 2.4)])
+@pytest.mark.parametrize(("root", "start", "expected"), [(5e-5, 6e-5, 6e-5), (2.0, 5.0, 2.0)])
 def test_costly_lines_are_left_where_the_promise_is_kept_and_only_there(
     root: float, start: float, expected: float
 ) -> None:
     side = Exponential(True, root)
     side.costly = True
-    assert solve(side, -5.0, start, 1.0)[0] == pytest.approx(expected, abs=1e-6)  # type: ignore[arg-type]
+    assert solve(side, -5.0, start, 1.0)[0] == pytest.approx(expected, rel=1e-6)  # type: ignore[arg-type]
 
 
 class Reading:
