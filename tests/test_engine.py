@@ -308,7 +308,8 @@ def test_losses_that_are_all_rounding_prove_nothing_from_below() -> None:
     below, above = (Side([(noise, 4)], 0.0, above) for above in (False, True))
     assert solve(below, -40.0, 1e-17, 1.0)[0] == 0.0
     assert solve(above, -40.0, 1e-17, 1.0)[0] != 0.0  # a small one, or none
-    assert above.slack == below.slack == pytest.approx(0.2 * (4e-16 * 4 + 1e-12 * 2))
+    assert above.slack == below.slack == pytest.approx(0.2 * (4e-16 * 4 + 1e-12 * 2), rel=1e-9, abs=0.0)
+    assert Side([(FEW, 3)], 0.0, False).resolved
 
 
 @pytest.mark.parametrize(("root", "start", "expected"), [(5e-5, 6e-5, 6e-5), (2.0, 5.0, 2.0)])
@@ -318,6 +319,33 @@ def test_costly_lines_are_left_where_the_promise_is_kept_and_only_there(
     side = Exponential(True, root)
     side.costly = True
     assert solve(side, -5.0, start, 1.0)[0] == pytest.approx(expected, rel=1e-6)  # type: ignore[arg-type]
+
+
+def test_a_gaussian_part_has_no_largest_loss() -> None:
+    assert Side([(FEW, 3), (OTHER, 2)], 0.0, True).largest == pytest.approx(3 * 0.9 + 2 * 0.3)
+    assert Side([(FEW, 3)], 0.8, True).largest == math.inf
+
+
+@pytest.mark.parametrize(("above", "below", "lower", "upper"), [
+    (0.5, math.nan, 0.0, 0.5), (0.5, 0.4, 0.4, 0.5), (math.nan, 0.4, 0.4, math.inf), (0.5, -1.0, 0.0, 0.5)])  # fmt: skip
+def test_delta_counts_only_what_was_read(
+    monkeypatch: pytest.MonkeyPatch, above: float, below: float, lower: float, upper: float
+) -> None:
+    law = loss_law(CappedPoisson(10**4, 0.01, 100), 1.0, Adjacency.ZERO_OUT, Analysis.REFINED)
+    monkeypatch.setattr(Sampled, "ratio", lambda self, *_: (above if self.side.above else below, -1.0, 0.0))
+    monkeypatch.setattr(Side, "estimate", lambda *_: -7.0)
+    found, scale = Run([(law, 50)]).delta(0.3), math.exp(-7.0)
+    assert found.lower == pytest.approx(lower * scale)
+    assert found.upper == pytest.approx(min(upper * scale, 1.0)) if upper < math.inf else 0 < found.upper <= 1.0
+
+
+def test_deltas_that_cross_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    law = loss_law(CappedPoisson(10**4, 0.01, 100), 1.0, Adjacency.ZERO_OUT, Analysis.REFINED)
+    monkeypatch.setattr(Sampled, "ratio", lambda self, *_: (0.5 if self.side.above else 0.75, -1.0, 0.0))
+    monkeypatch.setattr(Side, "estimate", lambda *_: math.log(1e-3))
+    message = r"^the bounds 0\.00075\d* and 0\.0005\d* of delta at epsilon=0\.3 contradict each other"
+    with pytest.raises(NotCertifiedError, match=message):
+        Run([(law, 50)]).delta(0.3)
 
 
 class Reading:
