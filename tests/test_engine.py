@@ -7,6 +7,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from scipy.optimize import brentq
 from scipy.special import i0e
 from scipy.stats import binom
 
@@ -226,6 +227,17 @@ def test_separate_deltas_and_their_inverse_are_those_of_the_steps() -> None:
     assert Side(laws, 0.0, False).infinite == 0.0  # a lower bound may not count on infinite losses
 
 
+def test_crude_bounds_allow_for_rounded_losses() -> None:
+    exact, rounded = (Discrete(FEW.loss, FEW.log_mass, 0.0, 0.0, difference) for difference in (1e-3, 1e9))
+    sharp, blunt = Side([(exact, 5)], 0.0, True), Side([(rounded, 5)], 0.0, True)
+    slack = 1e9 * (4e-16 * 5 + 1e-12 * math.sqrt(5))
+    assert blunt.slack == pytest.approx(slack)
+    assert float(blunt.separate(np.array([0.5]))[0]) == pytest.approx(own_deltas(0.5 - 1e-3, [(exact, 5)]), rel=1e-8)
+    assert blunt.chernoff_delta(2.0) == pytest.approx(sharp.chernoff_delta(2.0 - slack), rel=1e-9)
+    assert blunt.chernoff(-3.0) == pytest.approx(sharp.chernoff(-3.0) + slack, rel=1e-9)
+    assert Side([(OTHER, 1)], 0.0, True).chernoff(math.log(0.15)) < 0.3
+
+
 def test_basic_composition_gives_the_smallest_proven_epsilon_and_none_beside_a_gaussian() -> None:
     tiny = Discrete(np.array([-1e-6, 3e-6]), np.log([0.75, 0.25]), 1e-12, 0.0)
     side = Side([(tiny, 10)], 0.0, True)
@@ -301,6 +313,52 @@ def test_without_a_slope_the_start_is_the_answer_if_it_is_proven(ratio: float, a
     flat = Exponential(above, 0.0)
     flat.ratio = lambda *_: (ratio, 0.0, 0.0)  # type: ignore[method-assign]
     assert solve(flat, -5.0, 1.0, 1.0)[0] == pytest.approx(expected, nan_ok=True)  # type: ignore[arg-type]
+
+
+class Kinked(Exponential):
+    """Stands for a side where one loss of 2 decides: delta is flat, and falls off a cliff just before it."""
+
+    c = 5.0
+
+    def __init__(self, above: bool) -> None:
+        super().__init__(above, 2.0 - 5.08e-4)
+        self.visited: list[float] = []
+
+    def ratio(self, epsilon: float, _: float) -> tuple[float, float, float]:
+        self.visited.append(epsilon)
+        parts = [(1e3, 2.0), (0.5, 10.0)]
+        value = sum(-mass * math.expm1(min(0.0, epsilon - loss)) for mass, loss in parts)
+        return value, -sum(mass * math.exp(epsilon - loss) for mass, loss in parts if epsilon < loss), 0.0
+
+
+@pytest.mark.parametrize("start", [0.0, 1.5, 1.9999, 2.5, 4.0])
+@pytest.mark.parametrize("above", [True, False])
+def test_a_cliff_of_delta_is_found_between_what_is_known(start: float, above: bool) -> None:
+    side = Kinked(above)
+    found, _ = solve(side, -5.0, start, 1.0)  # type: ignore[arg-type]
+    exact = brentq(lambda epsilon: Kinked(True).ratio(epsilon, 0.0)[0] - 1.0, 1.9, 2.0, xtol=1e-14)
+    assert found == pytest.approx(exact, abs=1e-6)
+    assert (found > exact) == above
+    assert len(side.visited) <= 40
+
+
+@pytest.mark.parametrize(("above", "start"), [(True, 3.0), (False, 0.2)])
+def test_of_all_that_is_proven_the_best_is_kept(above: bool, start: float) -> None:
+    """Where the slope is lost the search ends, with the last point, which is nearer than the first."""
+    side = Exponential(above, 1.0)
+    visited: list[float] = []
+
+    def ratio(epsilon: float, _: float) -> tuple[float, float, float]:
+        visited.append(epsilon)
+        value = math.exp(0.9 * (1.0 - epsilon))
+        return (value, -value, 0.0) if epsilon == start else (0.8 if above else 1.2, 0.0, 0.0)
+
+    side.ratio = ratio  # type: ignore[method-assign]
+    found, _ = solve(side, -5.0, start, 1.0)  # type: ignore[arg-type]
+    best = min(visited) if above else max(visited)
+    assert best != start
+    assert found == pytest.approx(best, rel=2e-11)
+    assert (found > best) == above
 
 
 def test_losses_that_are_all_rounding_prove_nothing_from_below() -> None:

@@ -49,6 +49,12 @@ def contradiction(what: str, lower: float, upper: float, at: str) -> NotCertifie
     )
 
 
+def _laplace(c: float, height: float, curvature: float) -> float:
+    """Laplace's approximation of log delta: `height` is log mgf(c) - c epsilon at the saddle point c."""
+    curvature += c**-2 + (c + 1.0) ** -2
+    return height - math.log(c * (c + 1.0)) - 0.5 * math.log(2 * math.pi * curvature)
+
+
 class Side:
     """The run seen from above or from below: one composition of discrete losses."""
 
@@ -104,8 +110,7 @@ class Side:
             c = math.exp(log_c)
             value, slope, curvature = self.whole.moments(c)
             epsilon = slope - 1.0 / c - 1.0 / (c + 1.0)
-            curvature += c**-2 + (c + 1.0) ** -2
-            return epsilon, value - c * epsilon - math.log(c * (c + 1.0)) - 0.5 * math.log(2 * math.pi * curvature)
+            return epsilon, _laplace(c, value - c * epsilon, curvature)
 
         low, high, middle, step = -45.0, 45.0, 0.0, 1.5
         sign = approximate(middle)[1] > log_delta
@@ -125,13 +130,11 @@ class Side:
         """log delta(epsilon), roughly: the larger of the saddle-point and the single-jump approximation."""
         c = saddle(self.whole, epsilon)
         value, _, curvature = self.whole.moments(c)
-        curvature += c**-2 + (c + 1.0) ** -2
-        tilted = value - c * epsilon - math.log(c * (c + 1.0)) - 0.5 * math.log(2 * math.pi * curvature)
         jump = float(self.separate(np.array([epsilon]))[0])
         # where the bulk cannot reach epsilon the saddle point is far too high
         if 0.0 < jump < 1.0 and self._one_jump_decides(epsilon, math.log(jump)):
             return math.log(jump)
-        return tilted
+        return _laplace(c, value - c * epsilon, curvature)
 
     def bulk_focus(self, epsilon: float, log_delta: float, cells: int) -> Focus | None:
         """Where cells should be small if many small losses, nearly a Gaussian sum, make up epsilon; None otherwise."""
@@ -157,7 +160,7 @@ class Side:
         for stretch in (2.0, 1.3, 1.15, 1.07, 1.03):
             cap = epsilon * stretch
             chance = self._chance_above(cap)
-            if not 0 < chance < 0.5 or 0.5 * chance**2 > 1e-3 * math.exp(log_delta):
+            if chance == 0.0 or 0.5 * chance**2 > 1e-3 * math.exp(log_delta):
                 continue
             line = Line(Composition(self.phases, self.gaussian, cap), epsilon, log_delta, shift)
             if best is None or line.log_amplitude < best[0]:

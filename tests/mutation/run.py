@@ -26,7 +26,7 @@ TESTS = {
     "profiles": (["tests/test_profiles.py"], "not never_above and not convex"),
     "sampling": (["tests/test_sampling.py"], "not other_processes"),
     "engine": (
-        ["tests/test_engine.py", "tests/test_soundness.py"],
+        ["tests/test_engine.py", "tests/test_engine_search.py", "tests/test_soundness.py"],
         "not two_steps and not stress_grid and not discrete_laws_bracket and not transform",
     ),
 }
