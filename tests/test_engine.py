@@ -264,6 +264,8 @@ def test_chernoff_bounds_are_above_the_truth_and_not_far(steps: int) -> None:
         if epsilon > mean + deviation:
             assert epsilon <= side.chernoff(math.log(exact)) <= 1.2 * epsilon + 1.0
     assert side.chernoff_delta(1e9) == pytest.approx(side.infinite)
+    half = Discrete(np.array([0.3]), np.log([0.5]), 0.5, 0.0)
+    assert Side([(half, 1)], 0.0, True).chernoff_delta(0.0) <= 1.0
     assert side.chernoff(math.log(side.infinite) - 1e-9) == math.inf
 
 
@@ -368,9 +370,11 @@ def test_losses_that_are_all_rounding_prove_nothing_from_below() -> None:
     assert solve(above, -40.0, 1e-17, 1.0)[0] != 0.0  # a small one, or none
     assert above.slack == below.slack == pytest.approx(0.2 * (4e-16 * 4 + 1e-12 * 2), rel=1e-9, abs=0.0)
     assert Side([(FEW, 3)], 0.0, False).resolved
+    faint = Discrete(np.array([-1e-14, 1e-14]), np.log([0.5, 0.5]), 0.0, 0.0, difference=1e-6)
+    assert Side([(faint, 4)], 0.0, False).resolved
 
 
-@pytest.mark.parametrize(("root", "start", "expected"), [(5e-5, 6e-5, 6e-5), (2.0, 5.0, 2.0)])
+@pytest.mark.parametrize(("root", "start", "expected"), [(5e-5, 6e-5, 6e-5), (1.2e-4, 1.5e-4, 1.2e-4), (2.0, 5.0, 2.0)])
 def test_costly_lines_are_left_where_the_promise_is_kept_and_only_there(
     root: float, start: float, expected: float
 ) -> None:
@@ -453,8 +457,17 @@ def test_a_reading_counts_every_error_on_the_safe_side() -> None:
 def test_a_bracket_only_narrows_and_nothing_found_changes_nothing(
     monkeypatch: pytest.MonkeyPatch, upper: float, lower: float, expected: tuple[float, float]
 ) -> None:
-    monkeypatch.setattr(engine, "solve", lambda side, *_: (upper if side.above else lower, None))
-    assert Run([])._narrow(Interval(0.7, 3.0), [], -5.0, 2.5, 1.0)[0] == Interval(*expected)
+    asked = []
+
+    def found(side: Side, *where: float) -> tuple[float, None]:
+        asked.append((side.above, *where))
+        return upper if side.above else lower, None
+
+    monkeypatch.setattr(engine, "solve", found)
+    assert Run([])._narrow(Interval(0.7, 3.0), [], -5.0, 2.5, 1.5)[0] == Interval(*expected)
+    assert asked[0] == (True, -5.0, 2.5, 1.5)
+    # the upper bound is the better start for the lower one, if it is nearer
+    assert asked[1:] in ([], [(False, -5.0, 2.0 if upper == 2.0 else 2.5, 1.5)])
 
 
 def test_bounds_that_cross_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -367,7 +367,7 @@ class Script:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, solved: list[float], narrowed: list[Interval],
                  bulk: bool = False) -> None:  # fmt: skip
-        self.solved, self.narrowed, self.asked = solved, narrowed, list[tuple[Any, ...]]()
+        self.solved, self.narrowed, self.asked = [*solved], [*narrowed], list[tuple[Any, ...]]()
         monkeypatch.setattr(engine, "solve", self.solve)
         monkeypatch.setattr(engine, "fitted_cells", lambda one, focus: focus)
         monkeypatch.setattr(Run, "_narrow", lambda _, *asked: self.narrow(*asked))
@@ -412,7 +412,7 @@ def test_a_wide_bracket_from_the_bulk_is_refined_and_never_forgotten(monkeypatch
 
 def test_refinements_double_and_bisection_is_the_last_resort(monkeypatch: pytest.MonkeyPatch) -> None:
     steps = [Interval(1.0, 3.0), Interval(1.2, 2.8), Interval(1.3, 2.7), Interval(1.4, 2.6)]
-    script = Script(monkeypatch, [math.nan, 3.5], [*steps])
+    script = Script(monkeypatch, [math.nan, 3.5], steps)
     run = Run([(usual_law(), 50)])
     assert run.epsilon(1e-6) == Interval(5.0, 6.0)
     assert script.asked == [
@@ -469,10 +469,11 @@ def test_answers_that_need_no_search(monkeypatch: pytest.MonkeyPatch) -> None:
 def scripted_ratios(monkeypatch: pytest.MonkeyPatch, above: list[float], below: list[float]) -> list[tuple[Any, ...]]:
     """Readings from lists, and what was asked: whether from above, epsilon, log delta, fineness."""
     asked: list[tuple[Any, ...]] = []
+    left = {True: [*above], False: [*below]}
 
     def lines(self: Side, *where: float) -> SimpleNamespace:
         asked.append((self.above, *where))
-        value = (above if self.above else below).pop(0)
+        value = left[self.above].pop(0)
 
         def focus(epsilon: float, cells: int) -> tuple[float, int]:
             asked.append((epsilon, cells))
@@ -519,7 +520,8 @@ def test_the_size_of_delta_is_looked_for_until_it_settles(
     monkeypatch: pytest.MonkeyPatch, estimates: list[float], reaches: list[float]
 ) -> None:
     asked = scripted_ratios(monkeypatch, [0.5, 0.5], [0.5])
-    monkeypatch.setattr(Side, "estimate", lambda *_: estimates.pop(0))
+    left = [*estimates]
+    monkeypatch.setattr(Side, "estimate", lambda *_: left.pop(0))
     looked, look = [], Run._look
     monkeypatch.setattr(Run, "_look", lambda self, reach: looked.append(reach) or look(self, reach))
     run = Run([(usual_law(), 50)])
@@ -548,9 +550,10 @@ def test_a_quick_delta_is_the_reading_or_the_chernoff_bound(
 def test_what_is_not_read_or_too_far_away_is_not_known(
     monkeypatch: pytest.MonkeyPatch, ratio: float, estimate: float, proven: bool
 ) -> None:
-    scripted_ratios(monkeypatch, [ratio], [])
+    asked = scripted_ratios(monkeypatch, [ratio], [])
     monkeypatch.setattr(Side, "estimate", lambda *_: estimate)
     assert Run([(usual_law(), 50)]).at_most(0.3, 1e-6) is proven
+    assert asked in ([], [(True, 0.3, LOG, 1.0)])
 
 
 def test_no_loss_above_the_largest_is_proof_enough_unless_some_are_infinite(monkeypatch: pytest.MonkeyPatch) -> None:
