@@ -142,6 +142,8 @@ def test_take_never_reads_the_last_row_for_padding():
 def test_take_fills_with_what_it_is_told():
     batch = CappedPoisson(20, 0.3, 16).sampler(3)[0]
     assert np.isnan(batch.take(np.zeros(20), fill=np.nan)[batch.size :]).all()
+    assert (batch.take(np.zeros(20, dtype=np.float32), fill=-np.inf)[batch.size :] == -np.inf).all()
+    assert (batch.take(np.zeros(20, dtype=np.complex64), fill=0.1j)[batch.size :] == np.complex64(0.1j)).all()
     filled = batch.take(np.zeros(20, dtype=np.int8), fill=-100)
     assert (filled[batch.size :] == -100).all()
     assert filled.dtype == np.int8
@@ -162,6 +164,9 @@ def test_take_fills_with_what_it_is_told():
         ({"x": np.zeros(20, dtype=int)}, {"fill": 0.5}, r"fill=0.5 does not fit data\['x'\] of type int64"),
         (np.zeros(20, dtype=bool), {"fill": np.nan}, "fill=nan does not fit data of type bool"),
         (np.zeros(20, dtype=np.uint8), {"fill": -1}, "fill=-1 does not fit data of type uint8"),
+        (np.zeros(20, dtype=np.float32), {"fill": 1e300}, r"fill=1e\+300 does not fit data of type float32"),
+        (np.zeros(20, dtype=np.float16), {"fill": 10**6}, r"fill=1000000 does not fit data of type float16"),
+        (np.zeros(20, dtype=np.complex64), {"fill": -1e300}, r"fill=-1e\+300 does not fit data of type complex64"),
         (np.zeros(20), {"fill": "x"}, "fill='x' does not fit"),
         (np.zeros(20), {"fill": [1, 2]}, r"fill=\[1, 2\] does not fit"),
     ],
@@ -500,7 +505,9 @@ def test_a_refusal_says_what_to_pass_instead(action, remedy):
 @pytest.mark.parametrize("dataset_size", [100, 10**12])  # one and eight bytes a row
 def test_a_cap_beyond_memory_is_refused_in_words(dataset_size):
     sampler = CappedPoisson(dataset_size, 1e-12, 2**63 - 1).sampler(KEY)
-    with pytest.raises(InvalidArgumentError, match="more than memory holds"):
+    with pytest.raises(
+        InvalidArgumentError, match=r"more than memory holds; pass the number of rows the hardware takes$"
+    ):
         sampler[0]
 
 
