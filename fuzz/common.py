@@ -15,7 +15,7 @@ from filet.errors import FiletError, NotCertifiedError
 
 CORPUS = Path(__file__).parent / "corpus"
 MOST_PHASES = 3  # more phases take longer to compose and reach no more code
-LEAST_NOISE = 0.05  # below it the engine may take minutes; how it answers there is not the parsers' affair
+LEAST_NOISE = 0.01  # below it an answer may take seconds; how large it is is not the parsers' affair
 
 # Ends of ranges, numbers just beyond them, and words of other types.
 NUMBERS = (

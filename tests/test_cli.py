@@ -218,13 +218,22 @@ def test_a_target_is_compared_with_the_number_not_its_rounding():
 def test_an_interrupt_is_code_130_and_leaves_no_file(tmp_path):
     command = [sys.executable, "-m", "filet.cli", "sample", *SCHEME, "--steps", "10000000", "--key", "1",
                "-o", str(tmp_path / "batches.jsonl")]  # fmt: skip
-    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=ENVIRONMENT) as running:
+
+    def heed_interrupts() -> None:  # a shell's background jobs are born deaf to them
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+    with subprocess.Popen(
+        command, stderr=subprocess.PIPE, text=True, env=ENVIRONMENT, preexec_fn=heed_interrupts
+    ) as running:
         limit = time.monotonic() + 60
         while not list(tmp_path.iterdir()) and time.monotonic() < limit:
             time.sleep(0.05)
         time.sleep(0.2)
         running.send_signal(signal.SIGINT)
-        _, errors = running.communicate(timeout=60)
+        try:
+            _, errors = running.communicate(timeout=60)
+        finally:
+            running.kill()
     assert running.returncode == 130
     assert errors.strip() == "filet: interrupted"
     assert list(tmp_path.iterdir()) == []

@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 from scipy.optimize import brentq
-from scipy.special import i0e
+from scipy.special import gammaln, i0e, log_ndtr, ndtr
 from scipy.stats import binom
 
 from filet import Adjacency, Analysis, CappedPoisson, engine
@@ -269,6 +269,35 @@ def test_chernoff_bounds_are_above_the_truth_and_not_far(steps: int) -> None:
     assert side.chernoff(math.log(side.infinite) - 1e-9) == math.inf
 
 
+@pytest.mark.parametrize("gaussian", [0.0, 300.0])
+def test_the_floor_of_a_delta_near_one_is_below_it_and_near(gaussian: float) -> None:
+    law = Discrete(np.array([-0.7, 0.6]), np.log([0.3, 0.7]), 0.0, 0.0)
+    side = Side([(law, 400)], gaussian, False)
+    hits = np.arange(401)
+    totals, mass = hits * 0.6 - (400 - hits) * 0.7, binom.pmf(hits, 400, 0.7)
+    mu, most = math.sqrt(gaussian), 0.0
+    for epsilon in (0.0, 2.0, 40.0, 70.0, 84.0, 120.0, 300.0):
+        rest = epsilon - totals
+        if gaussian:
+            gains = ndtr(mu / 2 - rest / mu) - np.exp(rest + log_ndtr(-mu / 2 - rest / mu))
+        else:
+            gains = -np.expm1(np.minimum(rest, 0.0))
+        exact, floor = math.fsum(mass * gains), side.floor_delta(epsilon)
+        assert 0.0 <= floor <= exact
+        assert floor > 0.999 or exact < 1 - 1e-6
+        most = max(most, floor)
+    assert most > 0.999
+    half = Side([(Discrete(law.loss, law.log_mass - math.log(2.0) / 400, 0.0, 0.0), 400)], gaussian, False)
+    assert half.floor_delta(2.0) == pytest.approx(side.floor_delta(2.0) / 2, rel=1e-3)  # outcomes that were dropped
+    blunt = Side([(Discrete(law.loss, law.log_mass, 0.0, 0.0, 1e11), 400)], gaussian, False)
+    assert 1.0 < blunt.slack < 4.0
+    blunt.resolved = True
+    assert blunt.floor_delta(70.0) == pytest.approx(side.floor_delta(70.0 + blunt.slack), rel=1e-9)
+    assert Side([(law, 10**8)], gaussian, False).floor_delta(2.0) == 0.0  # rounding could be more than is spared
+    faint = Discrete(law.loss * 1e-17, law.log_mass, 0.0, 0.0)
+    assert Side([(faint, 400)], 1e6, False).floor_delta(2.0) == 0.0
+
+
 def test_what_is_wide_is_wider_than_the_promise() -> None:
     assert not wide(Interval(2.0, 2.0019))
     assert wide(Interval(2.0, 2.0021))
@@ -287,7 +316,7 @@ def test_what_is_not_a_positive_number_is_replaced() -> None:
 class Exponential:
     """Stands for a side with delta = e^(root - epsilon) of the goal."""
 
-    c, costly, resolved = 1.0, False, True
+    c, nodes, costly, resolved = 1.0, 1, False, True
 
     def __init__(self, above: bool, root: float) -> None:
         self.above, self.root = above, root
@@ -309,12 +338,55 @@ def test_answers_are_on_the_safe_side_of_the_root(start: float) -> None:
     assert solve(Exponential(True, -1.0), -5.0, start, 1.0)[0] == 0.0  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize(("ratio", "above", "expected"), [
-    (0.5, True, 1.0), (2.0, True, math.nan), (2.0, False, 1.0), (0.5, False, math.nan), (math.nan, True, math.nan)])  # fmt: skip
-def test_without_a_slope_the_start_is_the_answer_if_it_is_proven(ratio: float, above: bool, expected: float) -> None:
+@pytest.mark.parametrize(("ratio", "above"), [(0.5, True), (2.0, True), (2.0, False), (0.5, False), (math.nan, True)])
+def test_without_a_slope_the_search_walks_on_as_far_as_it_is_proven(ratio: float, above: bool) -> None:
     flat = Exponential(above, 0.0)
     flat.ratio = lambda *_: (ratio, 0.0, 0.0)  # type: ignore[method-assign]
-    assert solve(flat, -5.0, 1.0, 1.0)[0] == pytest.approx(expected, nan_ok=True)  # type: ignore[arg-type]
+    found = solve(flat, -5.0, 1.0, 1.0)[0]  # type: ignore[arg-type]
+    if ratio == 0.5:  # below the goal everywhere
+        assert found == 0.0
+    elif ratio == 2.0 and not above:
+        assert found > 10.0
+    else:
+        assert math.isnan(found)
+
+
+class Plateaus(Exponential):
+    """Stands for a side with few hits of large losses: delta falls from one level to the next, and is flat between."""
+
+    c = 0.01
+
+    def __init__(self, above: bool) -> None:
+        super().__init__(above, 9_750.0)
+        self.visited: list[float] = []
+
+    def ratio(self, epsilon: float, _: float) -> tuple[float, float, float]:
+        self.visited.append(epsilon)
+        value, slope = 1e-4, 0.0
+        for level, edge in ((300.0, 4_800.0), (3.0, 9_750.0 - 100.0 * math.log(2.0))):
+            falls = 1.0 / (1.0 + math.exp(min((epsilon - edge) / 100.0, 50.0)))
+            value += level * falls
+            slope -= level * falls * (1.0 - falls) / 100.0
+        return value, slope if abs(slope) > 1e-9 else 1e-12, 0.0  # rounding
+
+
+@pytest.mark.parametrize("start", [4_000.0, 5_500.0, 7_300.0, 9_000.0, 13_000.0])
+@pytest.mark.parametrize("above", [True, False])
+def test_the_edge_of_a_plateau_is_found_by_halving(start: float, above: bool) -> None:
+    side = Plateaus(above)
+    found, _ = solve(side, -5.0, start, 1.0)  # type: ignore[arg-type]
+    assert found == pytest.approx(9_750.0, abs=0.1)
+    assert len(side.visited) <= 40
+    assert (side.ratio(found, 0.0)[0] < 1.0) == above
+
+
+@pytest.mark.parametrize(("nodes", "rounds"), [(1, 20), (600_000, 5), (2_500_000, 2), (9_000_000, 1)])
+def test_a_search_ends_when_it_has_cost_enough(nodes: int, rounds: int) -> None:
+    side, built = Exponential(True, 600.0), []
+    side.nodes, lines = nodes, side.lines
+    side.lines = lambda *where: built.append(where) or lines()  # type: ignore[method-assign,func-returns-value]
+    assert math.isnan(solve(side, -5.0, 1.0, 1.0)[0])  # type: ignore[arg-type]
+    assert len(built) == rounds
 
 
 class Kinked(Exponential):
@@ -346,19 +418,21 @@ def test_a_cliff_of_delta_is_found_between_what_is_known(start: float, above: bo
 
 @pytest.mark.parametrize(("above", "start"), [(True, 3.0), (False, 0.2)])
 def test_of_all_that_is_proven_the_best_is_kept(above: bool, start: float) -> None:
-    """Where the slope is lost the search ends, with the last point, which is nearer than the first."""
+    """Where nothing more can be read the search ends, with the last point, which is nearer than the first."""
     side = Exponential(above, 1.0)
     visited: list[float] = []
 
     def ratio(epsilon: float, _: float) -> tuple[float, float, float]:
         visited.append(epsilon)
         value = math.exp(0.9 * (1.0 - epsilon))
-        return (value, -value, 0.0) if epsilon == start else (0.8 if above else 1.2, 0.0, 0.0)
+        if epsilon == start:
+            return value, -value, 0.0
+        return (0.8 if above else 1.2) if epsilon == visited[1] else math.nan, -1.0, 0.0
 
     side.ratio = ratio  # type: ignore[method-assign]
     found, _ = solve(side, -5.0, start, 1.0)  # type: ignore[arg-type]
-    best = min(visited) if above else max(visited)
-    assert best != start
+    best = visited[1]
+    assert (start > best) == above
     assert found == pytest.approx(best, rel=2e-11)
     assert (found > best) == above
 
@@ -487,3 +561,33 @@ def test_a_quick_look_proves_only_what_holds() -> None:
     assert run.delta(truth.lower * 0.9).lower > 1e-6
     assert truth.lower == pytest.approx(truth.upper, rel=1e-3)
     assert run.quick_delta(truth.upper) >= run.delta(truth.upper).lower
+
+
+def told_apart(p: float, sigma: float, steps: int, epsilon: float) -> float:
+    """delta of plain Poisson sampling with so little noise that every hit can be told from a miss.
+
+    Given k hits the loss is a_k + N(k m, 2 k m) under P and a_k - N(k m, 2 k m) under Q, with m = 1 / (2 sigma^2) and a_k
+    the log-chance of these hits. Errors are of the order e^(-m / 4).
+    """
+    k = np.arange(1, min(steps, 60) + 1)
+    log_chance = k * math.log(p) + (steps - k) * math.log1p(-p)
+    log_ways = gammaln(steps + 1) - gammaln(k + 1) - gammaln(steps - k + 1)
+    mean, deviation = k / (2 * sigma**2), np.sqrt(k) / sigma
+    hits = np.exp(log_ways + log_chance + log_ndtr((log_chance + mean - epsilon) / deviation))
+    misses = np.exp(log_ways + epsilon + log_ndtr((log_chance - mean - epsilon) / deviation))
+    return math.fsum(hits - misses)
+
+
+@pytest.mark.parametrize("sigma", [0.03, 0.01, 0.001])
+@pytest.mark.parametrize(("p", "steps", "delta"), [
+    (0.01, 2, 1e-3), (1e-4, 3, 1e-6), (1e-4, 10, 1e-6), (1e-4, 100, 1e-6), (1e-4, 1000, 1e-2), (0.01, 10, 1e-2)])  # fmt: skip
+def test_little_noise_gives_the_epsilon_of_hits_that_can_be_told_apart(
+    sigma: float, p: float, steps: int, delta: float
+) -> None:
+    """delta is flat between one hit and two, over most of the way: the search must not stop there."""
+    law = loss_law(CappedPoisson(10**6, p, 10**6), sigma, Adjacency.ZERO_OUT, Analysis.REFINED)
+    bracket = Run([(law, steps)]).epsilon(delta)
+    exact = brentq(lambda epsilon: told_apart(p, sigma, steps, epsilon) - delta, 1.0, 60 / sigma**2, xtol=1e-9)
+    assert bracket.lower <= exact * (1 + 1e-12)
+    assert bracket.upper >= exact * (1 - 1e-12)
+    assert not wide(bracket)

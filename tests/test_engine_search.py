@@ -217,6 +217,7 @@ def test_caps_that_no_loss_exceeds_are_left_out_and_so_are_caps_at_zero(monkeypa
 def test_lines_know_their_largest_tilt_and_their_cost() -> None:
     lines: list[Any] = [SimpleNamespace(c=c, u=np.zeros(size)) for c, size in ((2.0, 50_001), (3.0, 1))]
     assert Sampled(None, lines, 0.0).c == 3.0  # type: ignore[arg-type]
+    assert Sampled(None, lines, 0.0).nodes == 50_001  # type: ignore[arg-type]
     assert Sampled(None, lines, 0.0).costly  # type: ignore[arg-type]
     lines[0].u = np.zeros(50_000)
     assert not Sampled(None, lines, 0.0).costly  # type: ignore[arg-type]
@@ -318,7 +319,7 @@ def test_one_step_brackets_the_inverse_of_the_profile(sigma: float, delta: float
 class Known:
     """Stands for lines of a side with delta = e^(root - epsilon) of the goal; `dull` readings prove nothing."""
 
-    c, costly, resolved = 1.0, False, True
+    c, nodes, costly, resolved = 1.0, 1, False, True
 
     def __init__(self, side: Any, root: float, dull: float = 0.0) -> None:
         self.side, self.root, self.dull = side, root, dull
@@ -365,6 +366,8 @@ def test_bisection_stops_where_nothing_is_proven(monkeypatch: pytest.MonkeyPatch
 class Script:
     """Stands for the searches within `Run.epsilon`: answers from lists, and notes what it was asked."""
 
+    costly = False
+
     def __init__(self, monkeypatch: pytest.MonkeyPatch, solved: list[float], narrowed: list[Interval],
                  bulk: bool = False) -> None:  # fmt: skip
         self.solved, self.narrowed, self.asked = [*solved], [*narrowed], list[tuple[Any, ...]]()
@@ -403,15 +406,15 @@ def test_a_narrow_bracket_from_the_bulk_is_the_answer(monkeypatch: pytest.Monkey
 
 def test_a_wide_bracket_from_the_bulk_is_refined_and_never_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
     almost = Interval(1.99, 1.99185)  # more than 0.9 of what is promised
-    script = Script(monkeypatch, [2.5], [almost] * 5, bulk=True)
+    script = Script(monkeypatch, [2.5], [almost] * 6, bulk=True)
     assert Run([(usual_law(), 50)]).epsilon(1e-6) == Interval(5.0, 6.0)
     assert script.asked[1] == ("solve", LOG, 1.75, 1.0)
     assert script.asked[2] == ("narrow", almost, ("fitted", almost.upper, 800), LOG, almost.upper, 1.0)
-    assert [what for what, *_ in script.asked] == ["narrow", "solve", *["narrow"] * 4, "bisect"]
+    assert [what for what, *_ in script.asked] == ["narrow", "solve", *["narrow"] * 5, "bisect"]
 
 
 def test_refinements_double_and_bisection_is_the_last_resort(monkeypatch: pytest.MonkeyPatch) -> None:
-    steps = [Interval(1.0, 3.0), Interval(1.2, 2.8), Interval(1.3, 2.7), Interval(1.4, 2.6)]
+    steps = [Interval(1.0 + k / 10, 3.0 - k / 10) for k in range(5)]
     script = Script(monkeypatch, [math.nan, 3.5], steps)
     run = Run([(usual_law(), 50)])
     assert run.epsilon(1e-6) == Interval(5.0, 6.0)
@@ -420,10 +423,22 @@ def test_refinements_double_and_bisection_is_the_last_resort(monkeypatch: pytest
         ("solve", LOG, 2.25, 1.0),  # once more, from elsewhere
         ("narrow", Interval(0.0, 3.5), ("fitted", 3.5, 800), LOG, 3.5, 1.0),
         ("narrow", steps[0], ("fitted", 3.0, 1600), LOG, 3.0, 2.0),
-        ("narrow", steps[1], ("fitted", 2.8, 3200), LOG, 2.8, 4.0),
-        ("narrow", steps[2], ("fitted", 2.7, 6400), LOG, 2.7, 8.0),
-        ("bisect", steps[3], LOG, run._reach(LOG)),
+        ("narrow", steps[1], ("fitted", 2.9, 3200), LOG, 2.9, 4.0),
+        ("narrow", steps[2], ("fitted", 2.8, 6400), LOG, 2.8, 8.0),
+        ("narrow", steps[3], ("fitted", 2.7, 12800), LOG, 2.7, 16.0),
+        ("bisect", steps[4], LOG, run._reach(LOG)),
     ]
+
+
+@pytest.mark.parametrize(("width", "levels"), [(1.79, 5), (1.81, 2)])
+def test_costly_refinement_ends_where_it_helps_little(
+    monkeypatch: pytest.MonkeyPatch, width: float, levels: int
+) -> None:
+    widths = [2.0, width, *(width * 0.5**k for k in range(1, 4))]
+    script = Script(monkeypatch, [3.5], [Interval(3.0 - width, 3.0) for width in widths])
+    script.costly = True
+    assert Run([(usual_law(), 50)]).epsilon(1e-6) == Interval(5.0, 6.0)
+    assert [what for what, *_ in script.asked] == ["solve", *["narrow"] * levels, "bisect"]
 
 
 def test_refinement_ends_with_the_promise_kept(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -484,7 +499,7 @@ def scripted_ratios(monkeypatch: pytest.MonkeyPatch, above: list[float], below: 
     monkeypatch.setattr(Side, "lines", lines)
     monkeypatch.setattr(engine, "fitted_cells", lambda one, _: one)
     monkeypatch.setattr(Side, "estimate", lambda *_: -7.0)
-    monkeypatch.setattr(Side, "chernoff_delta", lambda *_: 0.9)
+    monkeypatch.setattr(Run, "_crude_delta", lambda *_: Interval(0.0, 0.9))
     return asked
 
 
@@ -507,7 +522,7 @@ def test_delta_is_refined_once_if_it_is_wide(
     assert asked == [(True, 0.3, -7.0, 1.0), *(one for level in levels for one in level)]
 
 
-def test_without_a_reading_delta_is_the_chernoff_bound(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_a_reading_delta_is_the_crude_bound(monkeypatch: pytest.MonkeyPatch) -> None:
     scripted_ratios(monkeypatch, [math.nan] * 3, [math.nan] * 2)
     assert Run([(usual_law(), 50)]).delta(0.3) == Interval(0.0, 0.9)
 
@@ -531,7 +546,7 @@ def test_the_size_of_delta_is_looked_for_until_it_settles(
 
 
 @pytest.mark.parametrize(("ratio", "expected"), [(0.5, 0.5), (math.nan, None), (0.0, None), (-1.0, None), (9e9, None)])
-def test_a_quick_delta_is_the_reading_or_the_chernoff_bound(
+def test_a_quick_delta_is_the_reading_or_the_crude_bound(
     monkeypatch: pytest.MonkeyPatch, ratio: float, expected: float | None
 ) -> None:
     asked = scripted_ratios(monkeypatch, [ratio], [])
@@ -543,6 +558,35 @@ def test_a_quick_delta_is_the_reading_or_the_chernoff_bound(
         monkeypatch.setattr(Side, "estimate", lambda *_, estimate=estimate: estimate)
         Run([(usual_law(), 50)]).quick_delta(0.3)
         assert asked == [(True, 0.3, used, 1.0)]
+
+
+def test_a_narrow_crude_bracket_is_the_answer_and_needs_no_lines(monkeypatch: pytest.MonkeyPatch) -> None:
+    run, asked = Run([(usual_law(), 50)]), scripted_ratios(monkeypatch, [], [])
+    for lower in (0.9991, 1.0):
+        monkeypatch.setattr(Run, "_crude_delta", lambda *_, lower=lower: Interval(lower, 1.0))
+        assert run.delta(0.3) == Interval(lower, 1.0)
+        assert run.quick_delta(0.3) == 1.0
+    assert asked == []
+    scripted_ratios(monkeypatch, [0.5, 0.4, 0.45], [0.397])
+    monkeypatch.setattr(Run, "_crude_delta", lambda *_: Interval(0.3 * math.exp(-7.0), 0.42 * math.exp(-7.0)))
+    assert run.delta(0.3) == Interval(*(pytest.approx(v * math.exp(-7.0)) for v in (0.397, 0.4)))
+    assert run.quick_delta(0.3) == pytest.approx(0.42 * math.exp(-7.0))
+
+
+def test_crude_deltas_come_from_the_steps_themselves_and_from_few_small_losses() -> None:
+    run = Run([(usual_law(), 50)])
+    look = run._look(8.0)
+    first, below = run.above(look), run.below(look)
+    for epsilon in (0.0, 0.4):
+        crude = run._crude_delta(epsilon, -3.0, look, first)
+        own = float(first.separate(np.array([epsilon / 50]))[0])
+        assert crude == Interval(0.0, min(own, first.chernoff_delta(epsilon)))
+    loud = Run([(usual_law(0.1), 5000)])
+    look = loud._look(8.0)
+    first, below = loud.above(look), loud.below(look)
+    assert loud._crude_delta(3.0, -0.4, look, first) == Interval(below.floor_delta(3.0), 1.0)
+    assert below.floor_delta(3.0) > 0.999
+    assert loud._crude_delta(3.0, -0.6, look, first).lower == 0.0  # not worth the look
 
 
 @pytest.mark.parametrize(("ratio", "estimate", "proven"), [

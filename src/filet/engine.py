@@ -19,7 +19,10 @@ from .inversion import Line, log_peak, saddle
 from .kernel import Array, LossLaw
 from .pld import Cells, Discrete, Focus, discretise_above, discretise_below, equal_cells, fitted_cells
 
-_REFINEMENTS = 4
+_REFINEMENTS = 5
+_ROUNDS = 20  # of building lines, in a search for epsilon; most searches take one or two
+_MOST_NODES = 2_500_000  # on all lines of a search, a second or two
+_PATIENCE = 6  # readings after which a search must have narrowed what it knows
 _MANY_NODES = 50_000  # lines with more take a tenth of a second
 _CELLS = 800
 _TABLE = 16  # points at which the weight of a loss is tabulated
@@ -27,6 +30,7 @@ _LOWEST_LOG_DELTA = -640.0
 _NEARLY_GAUSSIAN = 0.08  # sums with a smaller absolute skewness count as such
 _SMOOTHING = 1e-5  # share of epsilon that smoothing may cost
 _RELATIVE, _ABSOLUTE = 1e-3, 1e-4  # the promised width of an epsilon bracket
+_DELTA = 0.01  # the relative width up to which a delta bracket is refined
 
 
 @dataclass(frozen=True)
@@ -219,6 +223,17 @@ class Side:
         log_delta = float((self.whole.log_mgf(c) + log_peak(c) - c * (epsilon * (1 - 1e-12) - self.slack)).min())
         return min(1.0, math.exp(min(0.0, log_delta + self.whole.total_steps * 1e-12)) + self.infinite)
 
+    def floor_delta(self, epsilon: float) -> float:
+        """A crude but certain lower bound of delta(epsilon) where it is nearly one, from below: few losses are small."""
+        rounding = self.whole.total_steps * 1e-12
+        if not self.resolved or rounding > 1e-5:
+            return 0.0
+        spare = 7.0  # losses above epsilon + spare count with 1 - e^-spare or more
+        c = 2.0 ** np.arange(-45.0, 45.0, 0.5)
+        small = float((self.whole.log_mgf(-c) + c * (epsilon * (1 + 1e-12) + spare + self.slack)).min()) + rounding
+        mass = float(self.whole.log_mgf(np.zeros(1))[0]) - rounding
+        return max(0.0, (math.exp(mass) - math.exp(min(small, 0.0))) * -math.expm1(-spare))
+
     def chernoff(self, log_delta: float) -> float:
         """A crude but certain upper bound of epsilon(delta)."""
         spare = math.exp(log_delta) - self.infinite
@@ -235,7 +250,8 @@ class Sampled:
     def __init__(self, side: Side, lines: list[Line], uncovered: float) -> None:
         self.side, self._lines, self.uncovered = side, lines, uncovered
         self.c = max(line.c for line in lines)
-        self.costly = max(line.u.size for line in lines) > _MANY_NODES
+        self.nodes = max(line.u.size for line in lines)
+        self.costly = self.nodes > _MANY_NODES
 
     def focus(self, epsilon: float, cells: int) -> Focus:
         """A step of loss l leaves about delta(epsilon - l) to the other steps: that is its weight."""
@@ -281,6 +297,44 @@ def _positive(value: float, otherwise: float) -> float:
     return value if value > 0.0 else otherwise
 
 
+def _tolerance(epsilon: float) -> float:
+    """Steps that are not worth taking."""
+    return 1e-7 * max(epsilon, 0.1)
+
+
+@dataclass
+class _Known:
+    """What is known of an answer that is looked for: delta is above its goal at `low`, and not at `high`."""
+
+    low: float = -math.inf
+    high: float = math.inf
+    tangent: float = math.nan
+    readings: int = 0
+    width: float = math.inf  # when last compared
+
+    def step(self, epsilon: float, ratio: float, slope: float, longest: float) -> float:
+        """The way to the next epsilon to try, from a reading: Newton's in log delta, within what is known."""
+        flat = slope >= 0.0  # but for rounding
+        if ratio > 1.0:  # delta is convex, so its tangent meets the goal on this side of the answer
+            self.low = max(self.low, epsilon)
+            self.tangent = math.nan if flat else epsilon - (ratio - 1.0) / slope
+        else:
+            self.high = min(self.high, epsilon)
+        step = math.copysign(math.inf, ratio - 1.0) if flat else -math.log(ratio) * ratio / slope
+        step = min(max(step, -longest), longest)
+        if abs(step) <= _tolerance(epsilon):
+            return step
+        middle, width, stuck = 0.5 * (self.low + self.high), self.high - self.low, False
+        self.readings += 1
+        if self.readings % _PATIENCE == 0:
+            stuck, self.width = width > 0.1 * self.width, width  # delta may be flat over a long stretch
+        if stuck:
+            return middle - epsilon
+        if width > 0.0 and not self.low < epsilon + step < self.high:  # delta may have a kink
+            return (self.tangent if self.low < self.tangent < self.high else middle) - epsilon
+        return step
+
+
 def solve(side: Side, log_delta: float, start: float, fineness: float) -> tuple[float, Sampled]:
     """The smallest epsilon that is certified (above), or the largest that is refuted (below); NaN if neither is found.
 
@@ -293,11 +347,11 @@ def solve(side: Side, log_delta: float, start: float, fineness: float) -> tuple[
     if not side.resolved:
         return 0.0, side.lines(max(start, 0.0), log_delta, fineness)
     epsilon = max(start, 0.0)
-    best = math.nan
-    low, high, tangent = -math.inf, math.inf, math.nan  # delta is above the target at low, and not at high
-    for _ in range(8):
+    best, known, nodes = math.nan, _Known(), 0
+    for _ in range(_ROUNDS):
         built = epsilon
         sampled = side.lines(built, log_delta, fineness)
+        nodes += sampled.nodes
         settled = False
         for _ in range(12):
             ratio, slope, error = sampled.ratio(epsilon, log_delta)
@@ -310,26 +364,17 @@ def solve(side: Side, log_delta: float, start: float, fineness: float) -> tuple[
                 return 0.0, sampled
             if good and side.above and epsilon <= 0.9 * _ABSOLUTE and sampled.costly:  # as near to zero as is promised
                 return outward(epsilon), sampled
-            if slope >= 0.0:
-                break
-            if ratio > 1.0:  # delta is convex, so its tangent meets the target on this side of the answer
-                low, tangent = max(low, epsilon), epsilon - (ratio - 1.0) / slope
-            else:
-                high = min(high, epsilon)
-            step = -math.log(ratio) * ratio / slope
-            step = min(max(step, -4.0 / sampled.c), 4.0 / sampled.c)
-            if abs(step) <= 1e-7 * max(epsilon, 0.1):
+            step = known.step(epsilon, ratio, slope, 4.0 / sampled.c)
+            if abs(step) <= _tolerance(epsilon):
                 if good:
                     return outward(epsilon), sampled
-                step += 2e-8 * max(epsilon, 0.1) * (1.0 if side.above else -1.0)
+                step += 0.2 * _tolerance(epsilon) * (1.0 if side.above else -1.0)
                 settled = True
-            elif low < high and not low < epsilon + step < high:  # beyond what is known: a kink of delta, it may be
-                step = (tangent if low < tangent < high else 0.5 * (low + high)) - epsilon
             # Lines close to zero need many nodes: approach it in strides.
             epsilon = max(0.1 * epsilon if epsilon > _ABSOLUTE else 0.0, epsilon + step)
             if abs(epsilon - built) * sampled.c > 2.0 and not settled:
                 break
-        if epsilon == built:
+        if epsilon == built or nodes > _MOST_NODES:
             break
     return outward(best) if best == best else best, sampled
 
@@ -387,10 +432,12 @@ class Run:
             first = self.above(look)
             if abs(log_delta - previous) < 2.0:
                 break
+        crude = self._crude_delta(epsilon, log_delta, look, first)
+        if crude.upper - crude.lower <= 0.1 * _DELTA * crude.upper:
+            return crude
         sampled = first.lines(epsilon, log_delta, 1.0)
         scale = math.exp(log_delta)
-        upper = min(first.chernoff_delta(epsilon), _positive(sampled.ratio(epsilon, log_delta)[0], math.inf) * scale)
-        lower = 0.0
+        lower, upper = crude.lower, min(crude.upper, _positive(sampled.ratio(epsilon, log_delta)[0], math.inf) * scale)
         for level in range(2):
             focus = sampled.focus(epsilon, self.cells * 2**level)
             cells = [fitted_cells(one, focus) for one in look]
@@ -400,7 +447,7 @@ class Run:
             if below.resolved:
                 ratio = below.lines(epsilon, log_delta, 2.0**level).ratio(epsilon, log_delta)[0]
                 lower = max(lower, _positive(ratio, 0.0) * scale)
-            if upper - lower <= 0.01 * upper:
+            if upper - lower <= _DELTA * upper:
                 break
         if lower > upper:
             raise contradiction("delta", lower, upper, f"epsilon={epsilon!r}")
@@ -408,11 +455,20 @@ class Run:
 
     def quick_delta(self, epsilon: float) -> float:
         """An upper bound of delta(epsilon) from one coarse look."""
-        log_delta = -25.0
-        first = self.above(self._look(self._reach(log_delta)))
+        look = self._look(self._reach(-25.0))
+        first = self.above(look)
         log_delta = min(-1e-3, max(first.estimate(epsilon), _LOWEST_LOG_DELTA))
+        crude = self._crude_delta(epsilon, log_delta, look, first)
+        if crude.upper - crude.lower <= 0.1 * _DELTA * crude.upper:
+            return crude.upper
         ratio = first.lines(epsilon, log_delta, 1.0).ratio(epsilon, log_delta)[0]
-        return min(first.chernoff_delta(epsilon), _positive(ratio, math.inf) * math.exp(log_delta))
+        return min(crude.upper, _positive(ratio, math.inf) * math.exp(log_delta))
+
+    def _crude_delta(self, epsilon: float, log_delta: float, look: list[Cells], first: Side) -> Interval:
+        """Bracket of delta(epsilon) without lines; narrow where delta is nearly one, or epsilon 0 and hits are rare."""
+        lower = self.below(look).floor_delta(epsilon) if log_delta > -0.5 else 0.0
+        own = float(first.separate(np.array([epsilon / self.steps]))[0])
+        return Interval(lower, min(first.chernoff_delta(epsilon), own))
 
     def one_step(self, delta: float) -> Interval:
         """Bracket of epsilon(delta) for a run of one step, straight from the discrete laws."""
@@ -465,9 +521,12 @@ class Run:
             start = best.upper if math.isfinite(best.upper) else guess
             focus = sampled.focus(start, self.cells * 2**level)
             cells = [fitted_cells(one, focus) for one in look]
+            known = best
             best, sampled = self._narrow(best, cells, log_delta, start, 2.0**level)
             if not wide(best, 0.9):
                 return best
+            if level and sampled.costly and best.upper - best.lower > 0.9 * (known.upper - known.lower):
+                break  # more of the same would take long, and help as little
         return self._bisect(best, log_delta, reach)
 
     def _narrow(self, best: Interval, cells: list[Cells], log_delta: float, start: float,

@@ -105,7 +105,7 @@ class Line:
             chosen = self._choose(epsilon, log_delta)
             self.c = float(self.tilts[chosen])
             self.beta = min(40.0, 15.0 + max(0.0, self.log_amplitude))
-            self.s = self._smoothing_shift(epsilon, width)
+            self.s = self._smoothing_shift(epsilon, log_delta, width)
             if self.log_amplitude <= self._tolerable and self._nodes(self.s) <= _EASY_NODES:
                 break
         self.drift = float(log_smoothing(np.ones(1), self.s, self.beta)[0]) * (1 + 1e-9)
@@ -137,7 +137,7 @@ class Line:
         self.period = float(period[best])
         return best
 
-    def _smoothing_shift(self, epsilon: float, width: float) -> float:
+    def _smoothing_shift(self, epsilon: float, log_delta: float, width: float) -> float:
         """The smoothing moves log delta by about (c s)^2 / beta, so epsilon by c s^2 / beta; aim at `width * epsilon`.
 
         Smaller shifts need more nodes: below 1e-4 an absolute error is fine, if that saves many. Large epsilons
@@ -146,8 +146,9 @@ class Line:
         relative, absolute = (math.sqrt(width * self.beta * e / self.c) for e in (epsilon, max(epsilon, 0.1)))
         cheap = self._nodes(1.0) / _AFFORDABLE_NODES
         shift = min(max(relative, min(cheap, absolute)), _LARGEST_CURVED_SHIFT)
-        shift = min(max(shift, 5.0 * width * epsilon), 0.4 / self.c)
-        return min(shift, max(epsilon, 1e-4) / 1.5)  # a wider shift would smear the bulk over epsilon
+        shift = min(max(shift, 0.03 * math.sqrt(width) * epsilon), 0.4 / self.c)
+        # A wider shift would smear the bulk over epsilon, which matters unless delta is large anyway.
+        return min(shift, max(epsilon / 1.5, 1e-4 / 1.5, 0.01 * math.exp(log_delta)))
 
     @property
     def curved(self) -> bool:

@@ -134,7 +134,8 @@ def fitted_cells(look: Cells, focus: Focus) -> Cells:
         inner.append(x)
     top = max((float(v.max()) for v in logs if v.size), default=0.0)
     top = top if top > -math.inf else 0.0
-    counts = [np.concatenate([[0.0], np.cumsum(np.cbrt(np.exp(v - top) + 1e-6) * np.diff(x))])
+    # With little noise there are long gaps between the means, which a few cells suffice for.
+    counts = [np.concatenate([[0.0], np.cumsum(np.cbrt(np.exp(v - top) + 1e-6) * np.minimum(np.diff(x), 1.0))])
               for v, x in zip(logs, inner, strict=True)]  # fmt: skip
     unit = max(sum(float(count[-1]) for count in counts) / focus.cells, 1e-300)
     cuts = []
