@@ -287,6 +287,8 @@ def test_the_floor_of_a_delta_near_one_is_below_it_and_near(gaussian: float) -> 
         assert floor > 0.999 or exact < 1 - 1e-6
         most = max(most, floor)
     assert most > 0.999
+    atom = Side([(Discrete(np.array([3.0]), np.zeros(1), 0.0, 0.0), 1)], 0.0, False)
+    assert atom.floor_delta(0.0) <= -math.expm1(-3.0)
     half = Side([(Discrete(law.loss, law.log_mass - math.log(2.0) / 400, 0.0, 0.0), 400)], gaussian, False)
     assert half.floor_delta(2.0) == pytest.approx(side.floor_delta(2.0) / 2, rel=1e-3)  # outcomes that were dropped
     blunt = Side([(Discrete(law.loss, law.log_mass, 0.0, 0.0, 1e11), 400)], gaussian, False)

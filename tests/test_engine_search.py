@@ -12,9 +12,10 @@ from scipy.optimize import brentq, minimize_scalar
 
 from filet import Adjacency, Analysis, CappedPoisson, engine
 from filet.compose import STEP_ERROR
-from filet.engine import Interval, Run, Sampled, Side, wide
+from filet.engine import Interval, Run, Sampled, Side, _Known, wide
+from filet.errors import NotCertifiedError
 from filet.kernel import LossLaw
-from filet.pld import Discrete, equal_cells
+from filet.pld import Cells, Discrete, equal_cells
 from filet.profiles import loss_law
 
 SMALL = Discrete(np.array([-0.09, 0.01, 0.11]), np.log([0.3, 0.4, 0.3]), 0.0, 0.0)
@@ -257,6 +258,54 @@ def test_where_nothing_can_be_read_cells_are_alike() -> None:
     assert focus.loss.size == focus.log_weight.size > 1
     assert (np.diff(focus.loss) > 0).all()
     assert not focus.log_weight.any()
+
+
+# --- the next epsilon to try ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("ratio", "slope", "step"), [
+    (math.e, -math.e, 1.0), (math.e, -2 * math.e, 0.5), (math.exp(-1.0), -math.exp(-1.0), -1.0),
+    (math.e, -0.1, 3.0), (0.1, -0.001, -3.0), (2.0, 0.0, 3.0), (1.5, 1.0, 3.0), (0.5, 0.0, -3.0), (0.5, 1.0, -3.0)])  # fmt: skip
+def test_the_first_step_is_newtons_in_log_delta_and_no_longer_than_allowed(
+    ratio: float, slope: float, step: float
+) -> None:
+    assert _Known().step(5.0, ratio, slope, 3.0) == pytest.approx(step)
+
+
+def test_steps_stay_within_what_is_known() -> None:
+    known = _Known()
+    known.step(5.0, 0.5, -0.5, 9.0)  # not above the goal at 5
+    assert (known.low, known.high) == (-math.inf, 5.0)
+    assert known.step(1.0, 3.0, -0.7, 9.0) == pytest.approx((3.0 - 1.0) / 0.7)  # Newton's 4.7 is too far: the tangent's
+    assert (known.low, known.high) == (1.0, 5.0)
+    assert known.step(2.0, 3.0, -0.1, 9.0) == pytest.approx(0.5 * (2.0 + 5.0) - 2.0)  # so is the tangent: halfway
+    assert known.step(1.5, 3.0, 0.0, 9.0) == pytest.approx(0.5 * (2.0 + 5.0) - 1.5)  # a flat delta has no tangent
+    assert (known.low, known.high) == (2.0, 5.0)  # what is known stays known
+    assert known.step(4.0, 0.9, -0.9, 9.0) == pytest.approx(math.log(0.9))  # Newton's, as it stays inside
+    assert known.high == 4.0
+    crossed = _Known(low=3.0, high=2.0)  # rounding: nothing is known
+    assert crossed.step(2.5, math.e, -math.e, 9.0) == pytest.approx(1.0)
+
+
+def test_a_search_that_gains_little_is_halved() -> None:
+    def steps(known: _Known, count: int) -> list[float]:
+        return [known.step(2.0, 1.5, -15.0, 9.0) for _ in range(count)]
+
+    newton = math.log(1.5) / 10
+    known = _Known(low=1.0, high=8.0)
+    assert steps(known, 11) == pytest.approx([newton] * 11)  # at the sixth reading the width is noted
+    assert steps(known, 1) == pytest.approx([0.5 * (2.0 + 8.0) - 2.0])  # and has not become a tenth at the twelfth
+    known.high = 2.5
+    assert steps(known, 6) == pytest.approx([newton] * 6)  # now it has
+    known = _Known(low=1.0)
+    assert steps(known, 12) == pytest.approx([newton] * 12)  # nothing to halve
+
+
+def test_a_step_within_the_tolerance_is_left_alone() -> None:
+    known = _Known(low=1.0, high=3.0)
+    assert known.step(2.0, 1 + 1e-8, -1.0, 9.0) == pytest.approx(1e-8)
+    assert known.step(2.0, 1 + 1.9e-7, -1.0, 9.0) == pytest.approx(1.9e-7)
+    assert known.step(3.0, 1 - 1e-7, -1.0, 9.0) == pytest.approx(-1e-7)
 
 
 # --- runs -------------------------------------------------------------------------------------------------------------
@@ -567,10 +616,18 @@ def test_a_narrow_crude_bracket_is_the_answer_and_needs_no_lines(monkeypatch: py
         assert run.delta(0.3) == Interval(lower, 1.0)
         assert run.quick_delta(0.3) == 1.0
     assert asked == []
-    scripted_ratios(monkeypatch, [0.5, 0.4, 0.45], [0.397])
-    monkeypatch.setattr(Run, "_crude_delta", lambda *_: Interval(0.3 * math.exp(-7.0), 0.42 * math.exp(-7.0)))
-    assert run.delta(0.3) == Interval(*(pytest.approx(v * math.exp(-7.0)) for v in (0.397, 0.4)))
-    assert run.quick_delta(0.3) == pytest.approx(0.42 * math.exp(-7.0))
+    scripted_ratios(monkeypatch, [0.5, 0.4, 0.41], [0.397])
+    asked = []
+
+    def crude(self: Run, epsilon: float, log_delta: float, look: list[Cells], first: Side) -> Interval:
+        asked.append((epsilon, log_delta, look is self._looked[1], first.above))
+        return Interval(0.415 * math.exp(-7.0), 0.42 * math.exp(-7.0))
+
+    monkeypatch.setattr(Run, "_crude_delta", crude)
+    with pytest.raises(NotCertifiedError):  # the lines were asked, and say less than the crude lower bound
+        run.delta(0.3)
+    assert run.quick_delta(0.3) == pytest.approx(0.41 * math.exp(-7.0))
+    assert asked == [(0.3, -7.0, True, True)] * 2
 
 
 def test_crude_deltas_come_from_the_steps_themselves_and_from_few_small_losses() -> None:
