@@ -216,15 +216,15 @@ def test_a_target_is_compared_with_the_number_not_its_rounding():
 
 @pytest.mark.skipif(os.name != "posix", reason="signals")
 def test_an_interrupt_is_code_130_and_leaves_no_file(tmp_path):
-    command = [sys.executable, "-m", "filet.cli", "sample", *SCHEME, "--steps", "10000000", "--key", "1",
+    # A shell's background jobs are born deaf to interrupts, and so would be what these tests start.
+    heedful = """
+import runpy, signal
+signal.signal(signal.SIGINT, signal.default_int_handler)
+runpy.run_module("filet.cli", run_name="__main__")
+"""
+    command = [sys.executable, "-c", heedful, "sample", *SCHEME, "--steps", "10000000", "--key", "1",
                "-o", str(tmp_path / "batches.jsonl")]  # fmt: skip
-
-    def heed_interrupts() -> None:  # a shell's background jobs are born deaf to them
-        signal.signal(signal.SIGINT, signal.SIG_DFL)
-
-    with subprocess.Popen(
-        command, stderr=subprocess.PIPE, text=True, env=ENVIRONMENT, preexec_fn=heed_interrupts
-    ) as running:
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=ENVIRONMENT) as running:
         limit = time.monotonic() + 60
         while not list(tmp_path.iterdir()) and time.monotonic() < limit:
             time.sleep(0.05)
