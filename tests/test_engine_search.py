@@ -621,7 +621,7 @@ def test_a_narrow_crude_bracket_is_the_answer_and_needs_no_lines(monkeypatch: py
 
     def crude(self: Run, epsilon: float, log_delta: float, look: list[Cells], first: Side) -> Interval:
         asked.append((epsilon, log_delta, look is self._looked[1], first.above))
-        return Interval(0.415 * math.exp(-7.0), 0.42 * math.exp(-7.0))
+        return Interval(0.417 * math.exp(-7.0), 0.42 * math.exp(-7.0))
 
     monkeypatch.setattr(Run, "_crude_delta", crude)
     with pytest.raises(NotCertifiedError):  # the lines were asked, and say less than the crude lower bound
