@@ -415,7 +415,7 @@ def test_bisection_stops_where_nothing_is_proven(monkeypatch: pytest.MonkeyPatch
 class Script:
     """Stands for the searches within `Run.epsilon`: answers from lists, and notes what it was asked."""
 
-    costly = False
+    nodes = 250_000
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, solved: list[float], narrowed: list[Interval],
                  bulk: bool = False) -> None:  # fmt: skip
@@ -479,13 +479,13 @@ def test_refinements_double_and_bisection_is_the_last_resort(monkeypatch: pytest
     ]
 
 
-@pytest.mark.parametrize(("width", "levels"), [(1.79, 5), (1.81, 2)])
+@pytest.mark.parametrize(("width", "nodes", "levels"), [(1.79, 250_001, 5), (1.81, 250_001, 2), (1.81, 250_000, 5)])
 def test_costly_refinement_ends_where_it_helps_little(
-    monkeypatch: pytest.MonkeyPatch, width: float, levels: int
+    monkeypatch: pytest.MonkeyPatch, width: float, nodes: int, levels: int
 ) -> None:
     widths = [2.0, width, *(width * 0.5**k for k in range(1, 4))]
     script = Script(monkeypatch, [3.5], [Interval(3.0 - width, 3.0) for width in widths])
-    script.costly = True
+    script.nodes = nodes
     assert Run([(usual_law(), 50)]).epsilon(1e-6) == Interval(5.0, 6.0)
     assert [what for what, *_ in script.asked] == ["solve", *["narrow"] * levels, "bisect"]
 

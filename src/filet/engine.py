@@ -525,7 +525,11 @@ class Run:
             best, sampled = self._narrow(best, cells, log_delta, start, 2.0**level)
             if not wide(best, 0.9):
                 return best
-            if level and sampled.costly and best.upper - best.lower > 0.9 * (known.upper - known.lower):
+            if (
+                level
+                and sampled.nodes > 0.1 * _MOST_NODES
+                and best.upper - best.lower > 0.9 * (known.upper - known.lower)
+            ):
                 break  # more of the same would take long, and help as little
         return self._bisect(best, log_delta, reach)
 
