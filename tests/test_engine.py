@@ -238,6 +238,22 @@ def test_crude_bounds_allow_for_rounded_losses() -> None:
     assert Side([(OTHER, 1)], 0.0, True).chernoff(math.log(0.15)) < 0.3
 
 
+def test_crude_bounds_allow_for_the_error_of_binomial_weights() -> None:
+    exact, rough = (Discrete(FEW.loss, FEW.log_mass, 0.0, error, 1e-3) for error in (0.0, 1e-6))
+    for above in (True, False):
+        sharp, blunt = Side([(exact, 5), (OTHER, 2)], 0.0, above), Side([(rough, 5), (OTHER, 2)], 0.0, above)
+        assert blunt.weight_error == 1e-6
+        assert blunt.largest == pytest.approx(sharp.largest * (1 + 1e-6), rel=1e-9)
+        assert blunt.rounding == pytest.approx(5e-6, rel=1e-5)
+        at = np.array([0.5])
+        assert blunt.separate(at)[0] > sharp.separate(at * (1 - 0.99e-6))[0] * (1 + 1.9e-6)
+        assert blunt.chernoff_delta(2.0) == pytest.approx(sharp.chernoff_delta(2.0 - 2e-6) * math.exp(5e-6), rel=1e-9)
+        assert blunt.chernoff(-3.0) > sharp.chernoff(-3.0) * (1 + 1e-6)
+    few, many = (Side([(Discrete(np.array([9.0]), np.zeros(1), 0.0, error), 5)], 0.0, False) for error in (0.0, 1e-6))
+    assert few.floor_delta(3.0) * (1 - 1e-5) < many.floor_delta(3.0) < few.floor_delta(3.0) * (1 - 4e-6)
+    assert Side([(rough, 11)], 0.0, False).floor_delta(0.0) == 0.0  # more error than is allowed for
+
+
 def test_basic_composition_gives_the_smallest_proven_epsilon_and_none_beside_a_gaussian() -> None:
     tiny = Discrete(np.array([-1e-6, 3e-6]), np.log([0.75, 0.25]), 1e-12, 0.0)
     side = Side([(tiny, 10)], 0.0, True)
@@ -543,7 +559,7 @@ def test_a_bracket_only_narrows_and_nothing_found_changes_nothing(
     assert Run([])._narrow(Interval(0.7, 3.0), [], -5.0, 2.5, 1.5)[0] == Interval(*expected)
     assert asked[0] == (True, -5.0, 2.5, 1.5)
     # the upper bound is the better start for the lower one, if it is nearer
-    assert asked[1:] in ([], [(False, -5.0, 2.0 if upper == 2.0 else 2.5, 1.5)])
+    assert asked[1:] == ([] if upper == 0.0 else [(False, -5.0, 2.0 if upper == 2.0 else 2.5, 1.5)])
 
 
 def test_bounds_that_cross_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -46,7 +46,7 @@ def laplace(side: Side, epsilon: float) -> tuple[float, float]:
 def test_saddle_point_approximations_are_those_of_laplace(epsilon: float, gaussian: float) -> None:
     side = Side([(SMALL, 60), (SKEW, 25)], gaussian, True)
     _, log_delta = laplace(side, epsilon)
-    assert side.estimate(epsilon) == pytest.approx(log_delta, abs=0.03)
+    assert side.estimate(epsilon) == pytest.approx(log_delta, abs=0.03)  # its saddle point is good to two per cent
     assert side.saddle_point(log_delta) == pytest.approx(epsilon, rel=0.03, abs=0.01)
     assert side.guess(log_delta) == side.saddle_point(log_delta)
 
@@ -654,7 +654,7 @@ def test_what_is_not_read_or_too_far_away_is_not_known(
     asked = scripted_ratios(monkeypatch, [ratio], [])
     monkeypatch.setattr(Side, "estimate", lambda *_: estimate)
     assert Run([(usual_law(), 50)]).at_most(0.3, 1e-6) is proven
-    assert asked in ([], [(True, 0.3, LOG, 1.0)])
+    assert asked == ([] if estimate > LOG + 3.0 else [(True, 0.3, LOG, 1.0)])
 
 
 def test_no_loss_above_the_largest_is_proof_enough_unless_some_are_infinite(monkeypatch: pytest.MonkeyPatch) -> None:

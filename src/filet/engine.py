@@ -21,7 +21,7 @@ from .pld import Cells, Discrete, Focus, discretise_above, discretise_below, equ
 
 _REFINEMENTS = 5
 _ROUNDS = 20  # of building lines, in a search for epsilon; most searches take one or two
-_MOST_NODES = 2_500_000  # on all lines of a search, a second or two
+_SEARCH_NODES = 2_500_000  # on all lines of a search, a second or two
 _PATIENCE = 6  # readings after which a search must have narrowed what it knows
 _MANY_NODES = 50_000  # lines with more take a tenth of a second
 _CELLS = 800
@@ -71,10 +71,14 @@ class Side:
         # What rounded masses can do to the total loss where losses are tiny: to its mean (rounded masses telescope, so
         # an ulp of one a step) and, step by step, at random. Everything that is read off allows for it.
         self.slack = sum(law.difference * (4e-16 * steps + 1e-12 * math.sqrt(steps)) for law, steps in laws)
+        # Relative errors of the binomial weights, and with the rounding of masses those of a transform at a real point.
+        self.weight_error = max(law.weight_error for law, _ in laws) if laws else 0.0
+        self.rounding = sum(steps * (1e-12 + law.weight_error) for law, steps in laws)
         # Losses that are nearly all rounding prove nothing from below.
         self.resolved = above or any(float(law.loss.max()) > 1e-9 * law.difference for law, _ in laws)
         # No finite total loss is larger.
-        self.largest = sum(steps * float(law.loss.max()) for law, steps in laws) if not gaussian else math.inf
+        largest = sum(steps * max(float(law.loss.max()), 0.0) for law, steps in laws)
+        self.largest = math.inf if gaussian else largest * (1 + 1e-12 + self.weight_error) + self.slack
 
     def guess(self, log_delta: float) -> float:
         """A starting point for epsilon(delta): saddle-point approximation, or one single large loss."""
@@ -181,10 +185,11 @@ class Side:
         """The sum of the steps' own deltas at epsilon, an upper bound of the composed delta(steps * epsilon)."""
         total = np.full(epsilon.shape, self.infinite + math.erf(math.sqrt(self.gaussian / 8.0)))
         for phase in self.phases:
-            least = epsilon[:, None] - 1e-12 * phase.law.difference  # losses may be off by that much
+            # losses may be off by that much
+            least = epsilon[:, None] * (1 - self.weight_error) - 1e-12 * phase.law.difference
             gain = -np.expm1(np.minimum(least - phase.law.loss[None, :], 0.0))
             total += phase.steps * (gain @ np.exp(phase.law.log_mass))
-        return np.asarray(total * (1 + 1e-9))
+        return np.asarray(total * (1 + 1e-9 + 2 * self.weight_error))
 
     def invert_separate(self, delta: float) -> float:
         """The epsilon >= 0 at which `separate` falls to delta."""
@@ -220,18 +225,19 @@ class Side:
     def chernoff_delta(self, epsilon: float) -> float:
         """A crude but certain upper bound of delta(epsilon)."""
         c = 2.0 ** np.arange(-45.0, 45.0, 0.5)
-        log_delta = float((self.whole.log_mgf(c) + log_peak(c) - c * (epsilon * (1 - 1e-12) - self.slack)).min())
-        return min(1.0, math.exp(min(0.0, log_delta + self.whole.total_steps * 1e-12)) + self.infinite)
+        least = epsilon * (1 - 1e-12 - self.weight_error) - self.slack
+        log_delta = float((self.whole.log_mgf(c) + log_peak(c) - c * least).min())
+        return min(1.0, math.exp(min(0.0, log_delta + self.rounding)) + self.infinite)
 
     def floor_delta(self, epsilon: float) -> float:
         """A crude but certain lower bound of delta(epsilon) where it is nearly one, from below: few losses are small."""
-        rounding = self.whole.total_steps * 1e-12
-        if not self.resolved or rounding > 1e-5:
+        if not self.resolved or self.rounding > 1e-5:
             return 0.0
         spare = 7.0  # losses above epsilon + spare count with 1 - e^-spare or more
         c = 2.0 ** np.arange(-45.0, 45.0, 0.5)
-        small = float((self.whole.log_mgf(-c) + c * (epsilon * (1 + 1e-12) + spare + self.slack)).min()) + rounding
-        mass = float(self.whole.log_mgf(np.zeros(1))[0]) - rounding
+        most = (epsilon + spare) * (1 + 1e-12 + self.weight_error) + self.slack
+        small = float((self.whole.log_mgf(-c) + c * most).min()) + self.rounding
+        mass = float(self.whole.log_mgf(np.zeros(1))[0]) - self.rounding
         return max(0.0, (math.exp(mass) - math.exp(min(small, 0.0))) * -math.expm1(-spare))
 
     def chernoff(self, log_delta: float) -> float:
@@ -240,8 +246,9 @@ class Side:
         if spare <= 0:
             return math.inf
         c = 2.0 ** np.arange(-45.0, 45.0, 0.5)
-        log_mgf = self.whole.log_mgf(c) + self.whole.total_steps * 1e-12
-        return max(0.0, float(((log_mgf + log_peak(c) - math.log(spare)) / c).min()) * (1 + 1e-12)) + self.slack
+        log_mgf = self.whole.log_mgf(c) + self.rounding
+        bound = float(((log_mgf + log_peak(c) - math.log(spare)) / c).min())
+        return max(0.0, bound * (1 + 1e-12 + self.weight_error)) + self.slack
 
 
 class Sampled:
@@ -374,7 +381,7 @@ def solve(side: Side, log_delta: float, start: float, fineness: float) -> tuple[
             epsilon = max(0.1 * epsilon if epsilon > _ABSOLUTE else 0.0, epsilon + step)
             if abs(epsilon - built) * sampled.c > 2.0 and not settled:
                 break
-        if epsilon == built or nodes > _MOST_NODES:
+        if epsilon == built or nodes > _SEARCH_NODES:
             break
     return outward(best) if best == best else best, sampled
 
@@ -527,7 +534,7 @@ class Run:
                 return best
             if (
                 level
-                and sampled.nodes > 0.1 * _MOST_NODES
+                and sampled.nodes > 0.1 * _SEARCH_NODES
                 and best.upper - best.lower > 0.9 * (known.upper - known.lower)
             ):
                 break  # more of the same would take long, and help as little

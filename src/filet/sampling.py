@@ -300,10 +300,8 @@ def _check_fill(fill: Any, dtype: np.dtype[Any], path: str) -> None:
         with np.errstate(all="ignore"):  # a cast that changes the value is refused below
             one = np.full((), fill, dtype=dtype)
             kept = bool(one == fill) or bool(one != one and fill != fill)
-            if kept and dtype.kind in (
-                "f",
-                "c",
-            ):  # too large a number has become infinite, on both sides of the comparison
+            # Too large a number has become infinite, on both sides of the comparison.
+            if kept and dtype.kind in ("f", "c"):
                 kept = bool(np.isfinite(one) == np.isfinite(fill))
     except (TypeError, ValueError, OverflowError):
         kept = False
