@@ -232,6 +232,7 @@ def test_crude_bounds_allow_for_rounded_losses() -> None:
     sharp, blunt = Side([(exact, 5)], 0.0, True), Side([(rounded, 5)], 0.0, True)
     slack = 1e9 * (4e-16 * 5 + 1e-12 * math.sqrt(5))
     assert blunt.slack == pytest.approx(slack)
+    assert blunt.largest == pytest.approx(sharp.largest + slack, rel=1e-9)
     assert float(blunt.separate(np.array([0.5]))[0]) == pytest.approx(own_deltas(0.5 - 1e-3, [(exact, 5)]), rel=1e-8)
     assert blunt.chernoff_delta(2.0) == pytest.approx(sharp.chernoff_delta(2.0 - slack), rel=1e-9)
     assert blunt.chernoff(-3.0) == pytest.approx(sharp.chernoff(-3.0) + slack, rel=1e-9)

@@ -72,7 +72,7 @@ class Side:
         # an ulp of one a step) and, step by step, at random. Everything that is read off allows for it.
         self.slack = sum(law.difference * (4e-16 * steps + 1e-12 * math.sqrt(steps)) for law, steps in laws)
         # Relative errors of the binomial weights, and with the rounding of masses those of a transform at a real point.
-        self.weight_error = max(law.weight_error for law, _ in laws) if laws else 0.0
+        self.weight_error = max((law.weight_error for law, _ in laws), default=0.0)
         self.rounding = sum(steps * (1e-12 + law.weight_error) for law, steps in laws)
         # Losses that are nearly all rounding prove nothing from below.
         self.resolved = above or any(float(law.loss.max()) > 1e-9 * law.difference for law, _ in laws)
