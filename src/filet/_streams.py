@@ -41,17 +41,24 @@ class Key:
     Key(hidden)
     """
 
-    __slots__ = ("_secret",)
+    __slots__ = ("secret",)
 
     def __init__(self, key: Any = None) -> None:
-        self._secret = hashlib.blake2b(_key_bytes(key), digest_size=32, person=b"filet key").digest()
+        self.secret = hashlib.blake2b(_key_bytes(key), digest_size=32, person=b"filet key").digest()
+
+    @classmethod
+    def from_secret(cls, secret: bytes) -> Key:
+        """The key whose `secret` this is: for what was saved."""
+        key = cls.__new__(cls)
+        key.secret = bytes(secret)
+        return key
 
     def __repr__(self) -> str:
         return "Key(hidden)"
 
     def derive(self, name: str, size: int) -> bytes:
         """A sub-key for the cipher called `name`; sub-keys of different names tell nothing of each other."""
-        return hashlib.blake2b(name.encode(), digest_size=size, key=self._secret, person=b"filet sub-key").digest()
+        return hashlib.blake2b(name.encode(), digest_size=size, key=self.secret, person=b"filet sub-key").digest()
 
 
 def _key_bytes(key: Any) -> bytes:

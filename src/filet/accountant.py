@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from . import _state, _validate
+from ._public import public
 from .composite import Composite
 from .engine import wide
 from .errors import InvalidArgumentError, NotCertifiedError, StateError
@@ -23,6 +24,7 @@ from .scheme import Adjacency, CappedPoisson, Overflow
 BEYOND_FLOATS = (ZeroDivisionError, OverflowError, FloatingPointError)
 
 
+@public
 class Bounds(NamedTuple):
     """A proven interval: the exact value of the analysis lies in it."""
 
@@ -87,6 +89,7 @@ def _composite(phases: list[Phase], gaussian: float, adjacency: Adjacency) -> Co
                      overflow=-math.expm1(-exponent))  # fmt: skip
 
 
+@public
 class PrivacyCurve:
     """The privacy of a run: epsilon as a function of delta, and back. Made by `account` and `Accountant.curve`.
 
@@ -117,7 +120,13 @@ class PrivacyCurve:
         self._known: dict[tuple[str, float], Bounds] = {}
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return PrivacyCurve, (list(self.phases), self.gaussian, self.adjacency)
+        return PrivacyCurve._from_state, (_state.to_dict(self.adjacency, self.phases, self.gaussian),)
+
+    @classmethod
+    def _from_state(cls, state: dict[str, Any]) -> PrivacyCurve:
+        adjacency, phases, gaussian = _state.from_dict(state)
+        made = [Phase(scheme, sigma, steps, Analysis(analysis)) for scheme, sigma, steps, analysis in phases]
+        return cls(made, gaussian, adjacency)
 
     @property
     def dataset_size(self) -> int | None:
@@ -205,6 +214,7 @@ def _map(function: Callable[[float], float], values: Array) -> Any:
     return np.array([function(float(v)) for v in values.ravel()]).reshape(values.shape)
 
 
+@public
 def account(
     scheme: CappedPoisson,
     *,
@@ -232,6 +242,7 @@ def account(
     return accountant.curve()
 
 
+@public
 class Accountant:
     """Adds up the privacy of a run's phases, with different schemes, rates and noise.
 
@@ -325,6 +336,9 @@ class Accountant:
         return (
             f"Accountant({self.adjacency}, dataset_size={self.dataset_size}, phases={len(self._phases)}, steps={steps})"
         )
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Accountant.from_state_dict, (self.state_dict(),)
 
     def state_dict(self) -> dict[str, Any]:
         """Everything needed to go on, as plain JSON types."""

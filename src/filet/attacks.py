@@ -19,6 +19,7 @@ import numpy as np
 from scipy.special import betaincc, ndtr
 
 from . import _validate
+from ._public import public
 from .accountant import Phase, account
 from .binomial import log_cdf, log_pmf, log_sf
 from .engine import Side, solve
@@ -70,6 +71,7 @@ class Attack:
     weight_error: float
 
 
+@public
 def epsilon_lower_bound(
     scheme: CappedPoisson,
     *,

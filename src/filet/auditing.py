@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from scipy.special import bdtr, bdtrc, chdtrc, gammainc, gammaincc, ndtr, pdtr, pdtrc
 
 from . import _validate
+from ._public import public
 from .binomial import log_pmf, log_sf
 from .sampling import Batch, Batches, Sampler
 from .scheme import CappedPoisson, Overflow
@@ -35,6 +36,7 @@ class Check:
     detail: str
 
 
+@public
 @dataclass(frozen=True)
 class AuditReport:
     """What an audit found. Made by `audit`.
@@ -80,6 +82,7 @@ class AuditReport:
         return "\n".join(lines)
 
 
+@public
 def audit(
     batches: Sampler | Iterable[Any],
     scheme: CappedPoisson,

@@ -15,6 +15,7 @@ from functools import lru_cache
 from typing import Any
 
 from . import _validate
+from ._public import public
 from ._search import Bracket, Cost, climb, lowest
 from .accountant import BEYOND_FLOATS, Phase, PrivacyCurve, account
 from .composite import gaussian_log_delta
@@ -208,6 +209,7 @@ def _checked_steps(steps: Any) -> int:
     return _validate.integer("steps", steps, low=1, remedy="pass the whole number of training steps, at least 1")
 
 
+@public
 def calibrate_noise_multiplier(
     scheme: CappedPoisson,
     *,
@@ -269,6 +271,7 @@ def _chance_of_use(phase: Phase) -> float:
     return 1.0 if inclusion >= 1.0 else -math.expm1(phase.rounds * math.log1p(-inclusion))
 
 
+@public
 def calibrate_steps(
     scheme: CappedPoisson,
     *,
@@ -348,6 +351,7 @@ def _last_good(cost: Callable[[int], float], known: dict[int, float]) -> int:
     return good
 
 
+@public
 def calibrate_sampling_probability(
     scheme: CappedPoisson,
     *,

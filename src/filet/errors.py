@@ -1,21 +1,28 @@
 """The errors filet raises: each message is one line with the rule, the value and the remedy."""
 
+from ._public import public
 
+
+@public
 class FiletError(Exception):
     """Base class of every error that filet raises on purpose."""
 
 
+@public
 class InvalidArgumentError(FiletError, ValueError):
     """An argument breaks its rule; nothing was computed."""
 
 
+@public
 class NotCertifiedError(FiletError, ArithmeticError):
     """No proven bound could be computed, so none is returned."""
 
 
+@public
 class StateError(FiletError):
     """A saved state is damaged, or belongs to something else."""
 
 
+@public
 class MissingExtraError(FiletError, ImportError):
     """An optional package is missing; the message names the extra to install."""

@@ -11,12 +11,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from . import _validate
+from ._public import public
 from .calibrate import Target, noise_for
 from .planning import STRATEGIES, Progress, Strategy, best_option, checked_settings, run_of, several
 from .profiles import Analysis
 from .scheme import Adjacency, CappedPoisson, Overflow
 
 
+@public
 @dataclass(frozen=True)
 class Frontier:
     """Curves to draw: `series[name][i]` belongs to `x[i]`; nan where the target cannot be met. Made by `frontier`."""
@@ -41,6 +43,7 @@ _AXES = {
 }
 
 
+@public
 def frontier(
     *,
     over: str,

@@ -10,11 +10,13 @@ from numpy.typing import NDArray
 
 from . import _validate
 from ._draws import normals
+from ._public import public
 from ._streams import Purpose
 from .sampling import Sampler
 from .scheme import CappedPoisson
 
 
+@public
 def noisy_sum(
     vectors: Any,
     scheme: CappedPoisson,

@@ -14,6 +14,7 @@ from functools import cached_property
 from typing import Any
 
 from . import _validate
+from ._public import public
 from ._search import minimum
 from .binomial import log_sf
 from .calibrate import Target, noise_for, rough_noise
@@ -53,6 +54,7 @@ IDEAL = Strategy("ideal", "plain Poisson, no cap, no padding: unreachable", Over
                  fixed_shape=False)  # fmt: skip
 
 
+@public
 @dataclass(frozen=True)
 class Option:
     """One way to run that meets the target.
@@ -142,6 +144,7 @@ class Option:
         }
 
 
+@public
 @dataclass(frozen=True)
 class Plan:
     """Ways to run within (epsilon, delta), the least noisy first. Made by `plan`.
@@ -218,6 +221,7 @@ def _rounded(value: float, how: Callable[[float], int]) -> float:
     return how(value * scale) / scale
 
 
+@public
 def plan(
     *,
     dataset_size: int,

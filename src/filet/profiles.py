@@ -9,6 +9,7 @@ import enum
 import math
 from dataclasses import dataclass
 
+from ._public import public
 from .binomial import hazard, log_cdf, log_pmf, log_sf
 from .errors import NotCertifiedError
 from .kernel import Atom, LossLaw, Piece, log_interval
@@ -19,6 +20,7 @@ _LIGHTEST = 1e-290
 _LARGEST = 10**15
 
 
+@public
 class Analysis(str, enum.Enum):
     """Which proof the numbers rest on.
 

@@ -13,10 +13,12 @@ from numpy.typing import NDArray
 from . import _validate
 from ._draws import Indices, index_dtype, size_law, subset
 from ._partition import Partition
+from ._public import public
 from ._streams import Key, Purpose, open_source
 from .scheme import CappedPoisson
 
 
+@public
 @dataclass(frozen=True, eq=False, repr=False)
 class Batch:
     """One batch of fixed shape: `size` examples in ascending order, then padding. Made by a `Sampler`.
@@ -71,6 +73,7 @@ class Batch:
         return rows
 
 
+@public
 class Sampler:
     """Batches of a scheme: `sampler[step]` depends on the key and the step alone, in any process and any order.
 
@@ -119,11 +122,13 @@ class Sampler:
         self._dtype = index_dtype(self.scheme.dataset_size)
 
     def __getstate__(self) -> dict[str, Any]:
-        # Tables are rebuilt rather than sent to every worker.
-        return {name: getattr(self, name) for name in ("scheme", "secure", "rank", "world_size", "_key")}
+        # Plain values: tables are rebuilt rather than sent to every worker, and no place in the code is named.
+        public = {name: getattr(self, name) for name in ("scheme", "secure", "rank", "world_size")}
+        return {**public, "key": self._key.secret}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        vars(self).update(state)
+        self._key = Key.from_secret(state["key"])
+        vars(self).update({name: value for name, value in state.items() if name != "key"})
         self._open()
 
     def __repr__(self) -> str:
@@ -200,6 +205,7 @@ class Sampler:
         return Batch(indices, indices >= 0, chosen.size, scheme.dataset_size)
 
 
+@public
 class Batches(Sequence[Batch]):
     """A finite run of batches, drawn when asked for: `len`, indexing, slicing, iterating again, pickling.
 

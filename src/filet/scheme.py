@@ -8,12 +8,14 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from . import _validate
+from ._public import public
 from .binomial import hazard, log_cdf, log_pmf, log_pmf_ratio, log_sf
 
 if TYPE_CHECKING:
     from .sampling import Sampler
 
 
+@public
 class Adjacency(str, enum.Enum):
     """Which pairs of data sets must look alike. Accepts the strings wherever filet asks for an adjacency.
 
@@ -28,6 +30,7 @@ class Adjacency(str, enum.Enum):
         return self.value
 
 
+@public
 class Overflow(str, enum.Enum):
     """What happens to a Poisson batch larger than the cap.
 
@@ -42,6 +45,7 @@ class Overflow(str, enum.Enum):
         return self.value
 
 
+@public
 @dataclass(frozen=True)
 class CappedPoisson:
     """Poisson sampling with batches of at most `max_batch_size` examples.
