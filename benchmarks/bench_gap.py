@@ -14,9 +14,10 @@ from typing import Any
 
 from common import machine, write_json
 
-from filet.accountant import account
-from filet.attacks import epsilon_lower_bound
-from filet.scheme import Adjacency, Overflow
+from filet.accounting.accountant import account
+from filet.accounting.lower_bounds import epsilon_lower_bound
+from filet.accounting.terms import Adjacency
+from filet.scheme import Overflow
 from settings import SETTINGS
 
 

@@ -15,10 +15,10 @@ from typing import Any
 
 from common import machine, write_json
 
-from filet.calibrate import calibrate_noise_multiplier, calibrate_sampling_probability
-from filet.planning import plan
-from filet.profiles import Analysis
-from filet.scheme import Adjacency, CappedPoisson, Overflow
+from filet.accounting.terms import Adjacency, Analysis
+from filet.planning.calibration import calibrate_noise_multiplier, calibrate_sampling_probability
+from filet.planning.planner import plan
+from filet.scheme import CappedPoisson, Overflow
 from settings import SETTINGS, TARGET_EPSILON
 
 BATCHES = (64, 256, 1024, 4096, 16384)

@@ -13,7 +13,7 @@ from sklearn.datasets import load_digits
 from sklearn.model_selection import train_test_split
 
 import filet
-from filet.calibrate import calibrate_noise_multiplier
+from filet.planning.calibration import calibrate_noise_multiplier
 
 matplotlib.use("Agg")
 from matplotlib import pyplot as plt  # after the choice of a backend that needs no display

@@ -19,9 +19,9 @@ from unittest import mock
 
 import click
 
-from filet import cli
-from filet._cli_commands import main as group
-from filet._cli_options import ANSWERED, CANNOT_ANSWER, TARGET_NOT_MET, USAGE
+from filet.cli import entry as cli
+from filet.cli.commands.answers import main as group
+from filet.cli.group import ANSWERED, CANNOT_ANSWER, TARGET_NOT_MET, USAGE
 
 from .common import LEAST_NOISE, NUMBERS, WORDS, check_json, check_no_nan, edited, is_number_between
 

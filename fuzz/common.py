@@ -10,7 +10,7 @@ from pathlib import Path
 from random import Random
 from typing import TypeVar
 
-from filet.accountant import Accountant
+from filet.accounting.accountant import Accountant
 from filet.errors import FiletError, NotCertifiedError
 
 CORPUS = Path(__file__).parent / "corpus"

@@ -7,7 +7,7 @@ from functools import lru_cache
 from pathlib import Path
 from random import Random
 
-from filet._config import PHASE_KEYS, RUN_KEYS, read_run
+from filet.cli.run_file import PHASE_KEYS, RUN_KEYS, read_run
 from filet.errors import FiletError
 
 from .common import NUMBERS, WORDS, check_accountant, check_message, edited

@@ -12,8 +12,9 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-from filet import _state
-from filet.accountant import Accountant, PrivacyCurve
+from filet.accounting import state as _state
+from filet.accounting.accountant import Accountant
+from filet.accounting.curve import PrivacyCurve
 from filet.errors import FiletError, NotCertifiedError, StateError
 from filet.scheme import CappedPoisson
 

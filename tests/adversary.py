@@ -16,8 +16,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-
-from enumeration import (
+from tests.enumeration import (
     ADJACENCIES,
     TOLERANCE,
     Config,
@@ -30,9 +29,10 @@ from enumeration import (
     neighbours,
     positive_cells,
 )
+from tests.reference import profile_float
+
 from filet import Adjacency, Analysis, CappedPoisson, PrivacyCurve, account
-from filet.profiles import loss_law
-from reference import profile_float
+from filet.accounting.proving.theorems import loss_law
 
 FLOOR = 1e-9  # bounds below it are not worth an attack
 ATTAINED = 1e-6  # relative slack

@@ -2,18 +2,9 @@
 
 from __future__ import annotations
 
-import importlib.util
-from pathlib import Path
+from settings import SETTINGS
 
-# The settings themselves are shared with the benchmarks; a folder that has no package, so the file is loaded by path.
-_spec = importlib.util.spec_from_file_location(
-    "benchmark_settings", Path(__file__).parents[1] / "benchmarks" / "settings.py"
-)
-assert _spec is not None
-assert _spec.loader is not None
-_shared = importlib.util.module_from_spec(_spec)
-_spec.loader.exec_module(_shared)
-SETTINGS = _shared.SETTINGS
+__all__ = ["SETTINGS", "TABLE"]
 
 # (overflow, analysis, adjacency) -> epsilon on A to E; overflow "none" is Poisson without a cap
 TABLE = {

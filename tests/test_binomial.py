@@ -7,7 +7,7 @@ import math
 import mpmath
 import pytest
 
-from filet.binomial import hazard, log_cdf, log_pmf, log_pmf_ratio, log_sf
+from filet._binomial import hazard, log_cdf, log_pmf, log_pmf_ratio, log_sf
 
 mpmath.mp.dps = 60
 

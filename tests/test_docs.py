@@ -22,15 +22,15 @@ def load(name):
 
 
 def test_the_command_line_reference_is_what_help_prints():
-    written = (DOCS / "command_line.md").read_text(encoding="utf-8")
-    assert written == load("command_line").reference(), "run: python docs/_scripts/command_line.py"
+    written = (DOCS / "cli.md").read_text(encoding="utf-8")
+    assert written == load("cli").reference(), "run: python docs/_scripts/cli.py"
 
 
 def test_the_run_file_of_the_reference_is_valid():
     tomllib = importlib.import_module("tomllib" if sys.version_info >= (3, 11) else "tomli")
-    from filet._config import parse_run
+    from filet.cli.run_file import parse_run
 
-    text = re.search(r"```toml\n(.*?)```", (DOCS / "command_line.md").read_text(encoding="utf-8"), re.S)[1]
+    text = re.search(r"```toml\n(.*?)```", (DOCS / "cli.md").read_text(encoding="utf-8"), re.S)[1]
     run = parse_run(tomllib.loads(text))
     assert len(run.accountant.phases) == 2
     assert run.curve.epsilon(run.delta) <= run.max_epsilon

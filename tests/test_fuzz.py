@@ -9,9 +9,9 @@ from hypothesis import HealthCheck, assume, example, given, settings
 from hypothesis import strategies as st
 
 import filet
-from filet import _state
-from filet.attacks import epsilon_lower_bound
-from filet.auditing import audit
+from filet.accounting import state as _state
+from filet.accounting.lower_bounds import epsilon_lower_bound
+from filet.sampling.audits import audit
 
 CHECKS = [HealthCheck.too_slow, HealthCheck.filter_too_much, HealthCheck.function_scoped_fixture]
 

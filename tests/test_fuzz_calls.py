@@ -15,7 +15,7 @@ from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
 import filet
-from filet.calibrate import LEAST_NOISE
+from filet.planning.calibration import LEAST_NOISE
 
 PATIENCE = 120.0  # seconds for one call: no call hangs, on the slowest machine
 
@@ -84,6 +84,7 @@ CALLS = {
                                     "clip": True, "secure": False}),
     "audit": (filet.audit, {"batches": list(SAMPLER.batches(20)), "scheme": SCHEME, "steps": 10, "significance": 1e-3}),
     "epsilon_lower_bound": (filet.epsilon_lower_bound, {"scheme": SCHEME, **RUN, "adjacency": "zero-out", "delta": 1e-3}),
+    "round_up": (filet.round_up, {"value": 1.5, "digits": 3}),
     "account": (lambda delta, **a: filet.account(**a).epsilon(delta),
                 {"scheme": SCHEME, **RUN, "adjacency": "zero-out", "analysis": "union", "delta": 1e-3}),
 }  # fmt: skip
@@ -95,7 +96,7 @@ SEARCHES = {
     "frontier": (filet.frontier, FRONTIER),
 }
 # Records that these functions make, words, and errors.
-MADE = {"AuditReport", "Batch", "Batches", "Bounds", "Frontier", "Option", "Plan", "PrivacyCurve"}
+MADE = {"AuditReport", "Batch", "Batches", "Bounds", "Frontier", "Option", "Phase", "Plan", "PrivacyCurve"}
 WORDS = {"Adjacency", "Analysis", "Overflow"}
 ERRORS = {"FiletError", "InvalidArgumentError", "MissingExtraError", "NotCertifiedError", "StateError"}
 

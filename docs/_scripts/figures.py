@@ -6,8 +6,8 @@ import math
 from pathlib import Path
 
 import filet
-from filet import plots
-from filet.curves import Curve
+from filet.showing import plots
+from filet.showing.columns import Curve
 
 STATIC = Path(__file__).resolve().parents[1] / "_static"
 

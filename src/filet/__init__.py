@@ -6,17 +6,21 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from .accountant import Accountant, Bounds, PrivacyCurve, account
-    from .attacks import epsilon_lower_bound
-    from .auditing import AuditReport, audit
-    from .calibrate import calibrate_noise_multiplier, calibrate_sampling_probability, calibrate_steps
+    from ._numbers import round_up
+    from .accounting.accountant import Accountant, account
+    from .accounting.curve import PrivacyCurve
+    from .accounting.lower_bounds import epsilon_lower_bound
+    from .accounting.terms import Adjacency, Analysis, Bounds, Phase
     from .errors import FiletError, InvalidArgumentError, MissingExtraError, NotCertifiedError, StateError
-    from .frontiers import Frontier, frontier
-    from .mechanism import noisy_sum
-    from .planning import Option, Plan, plan
-    from .profiles import Analysis
-    from .sampling import Batch, Batches, Sampler
-    from .scheme import Adjacency, CappedPoisson, Overflow
+    from .planning.calibration import calibrate_noise_multiplier, calibrate_sampling_probability, calibrate_steps
+    from .planning.frontiers import Frontier, frontier
+    from .planning.options import Option
+    from .planning.planner import Plan, plan
+    from .sampling.audits import AuditReport, audit
+    from .sampling.batch import Batch
+    from .sampling.mechanism import noisy_sum
+    from .sampling.sampler import Batches, Sampler
+    from .scheme import CappedPoisson, Overflow
 
 __version__ = "0.1.0"
 
@@ -36,6 +40,7 @@ __all__ = [
     "NotCertifiedError",
     "Option",
     "Overflow",
+    "Phase",
     "Plan",
     "PrivacyCurve",
     "Sampler",
@@ -49,54 +54,26 @@ __all__ = [
     "frontier",
     "noisy_sum",
     "plan",
+    "round_up",
 ]
 
 # Public names are loaded when first used, so that `filet --help` need not wait for NumPy and SciPy.
 _MODULES = {
-    "accountant": (
-        "Accountant",
-        "Bounds",
-        "PrivacyCurve",
-        "account",
-    ),
-    "attacks": ("epsilon_lower_bound",),
-    "auditing": (
-        "AuditReport",
-        "audit",
-    ),
-    "calibrate": (
-        "calibrate_noise_multiplier",
-        "calibrate_sampling_probability",
-        "calibrate_steps",
-    ),
-    "errors": (
-        "FiletError",
-        "InvalidArgumentError",
-        "MissingExtraError",
-        "NotCertifiedError",
-        "StateError",
-    ),
-    "mechanism": ("noisy_sum",),
-    "frontiers": (
-        "Frontier",
-        "frontier",
-    ),
-    "planning": (
-        "Option",
-        "Plan",
-        "plan",
-    ),
-    "profiles": ("Analysis",),
-    "sampling": (
-        "Batch",
-        "Batches",
-        "Sampler",
-    ),
-    "scheme": (
-        "Adjacency",
-        "CappedPoisson",
-        "Overflow",
-    ),
+    "accounting.accountant": ("Accountant", "account"),
+    "accounting.curve": ("PrivacyCurve",),
+    "accounting.lower_bounds": ("epsilon_lower_bound",),
+    "accounting.terms": ("Adjacency", "Analysis", "Bounds", "Phase"),
+    "errors": ("FiletError", "InvalidArgumentError", "MissingExtraError", "NotCertifiedError", "StateError"),
+    "planning.calibration": ("calibrate_noise_multiplier", "calibrate_sampling_probability", "calibrate_steps"),
+    "planning.frontiers": ("Frontier", "frontier"),
+    "planning.options": ("Option",),
+    "planning.planner": ("Plan", "plan"),
+    "sampling.audits": ("AuditReport", "audit"),
+    "sampling.batch": ("Batch",),
+    "sampling.mechanism": ("noisy_sum",),
+    "sampling.sampler": ("Batches", "Sampler"),
+    "scheme": ("CappedPoisson", "Overflow"),
+    "_numbers": ("round_up",),
 }
 _HOME = {name: module for module, names in _MODULES.items() for name in names}
 
@@ -110,4 +87,4 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+    return sorted([*__all__, "__version__"])

@@ -1,5 +1,7 @@
 """The errors filet raises: each message is one line with the rule, the value and the remedy."""
 
+from __future__ import annotations
+
 from ._public import public
 
 
@@ -26,3 +28,11 @@ class StateError(FiletError):
 @public
 class MissingExtraError(FiletError, ImportError):
     """An optional package is missing; the message names the extra to install."""
+
+
+class OutputError(FiletError, OSError):
+    """A file could not be written; nothing was changed."""
+
+
+class NoSolutionError(FiletError):
+    """The arguments are fine, but nothing meets the target."""

@@ -7,27 +7,12 @@ import math
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from . import _validate
+from . import _checks
+from ._binomial import hazard, log_cdf, log_pmf, log_pmf_ratio, log_sf
 from ._public import public
-from .binomial import hazard, log_cdf, log_pmf, log_pmf_ratio, log_sf
 
 if TYPE_CHECKING:
-    from .sampling import Sampler
-
-
-@public
-class Adjacency(str, enum.Enum):
-    """Which pairs of data sets must look alike. Accepts the strings wherever filet asks for an adjacency.
-
-    `dataset_size` is public under all three. Under add-remove it is the size of the *larger* data set.
-    """
-
-    ADD_REMOVE = "add-remove"
-    ZERO_OUT = "zero-out"
-    REPLACE_ONE = "replace-one"
-
-    def __str__(self) -> str:
-        return self.value
+    from .sampling.sampler import Sampler
 
 
 @public
@@ -77,15 +62,15 @@ class CappedPoisson:
         def put(name: str, value: Any) -> None:
             object.__setattr__(self, name, value)
 
-        put("dataset_size", _validate.integer(
+        put("dataset_size", _checks.integer(
             "dataset_size", self.dataset_size, low=1, remedy="pass the number of training examples"))  # fmt: skip
-        put("sampling_probability", _validate.probability(
+        put("sampling_probability", _checks.probability(
             "sampling_probability", self.sampling_probability,
             remedy="for a batch size, pass batch_size / dataset_size"))  # fmt: skip
-        put("max_batch_size", _validate.integer(
+        put("max_batch_size", _checks.integer(
             "max_batch_size", self.max_batch_size, low=1, remedy="pass the number of rows the hardware takes"))  # fmt: skip
-        put("overflow", _validate.choice("overflow", self.overflow, Overflow))
-        put("cycle_length", _validate.integer(
+        put("overflow", _checks.choice("overflow", self.overflow, Overflow))
+        put("cycle_length", _checks.integer(
             "cycle_length", self.cycle_length, low=1, high=self.dataset_size,
             remedy="pass 1 for plain sampling, or the number of groups, at most dataset_size"))  # fmt: skip
         put("group_size", self.dataset_size // self.cycle_length)
@@ -94,7 +79,7 @@ class CappedPoisson:
             and self.sampling_probability == 1.0
             and self.max_batch_size < self.group_size
         ):
-            raise _validate.fail(
+            raise _checks.fail(
                 f"sampling_probability=1 with max_batch_size={self.max_batch_size} below the {self.group_size} examples"
                 " leaves overflow='reject' no batch to accept; pass overflow='truncate' or a smaller probability"
             )
@@ -134,7 +119,7 @@ class CappedPoisson:
 
     def log_batch_size_probability(self, size: int) -> float:
         """Natural logarithm of the chance that a batch holds exactly `size` examples, after the cap."""
-        size = _validate.integer("size", size, low=0, remedy="pass a number of examples")
+        size = _checks.integer("size", size, low=0, remedy="pass a number of examples")
         n, p, cap = self.group_size, self.sampling_probability, self.max_batch_size
         if size > min(cap, n):
             return -math.inf
@@ -147,6 +132,6 @@ class CappedPoisson:
 
     def sampler(self, key: bytes | int | None = None, **options: Any) -> Sampler:
         """A keyed, random-access sampler of this scheme; see `filet.Sampler`."""
-        from .sampling import Sampler
+        from .sampling.sampler import Sampler
 
         return Sampler(self, key, **options)

@@ -12,8 +12,8 @@ import pytest
 from scipy.special import chdtrc
 
 import filet
-from filet._draws import size_law
 from filet.integrations.jax import _count_up_to, _distinct, batches, device_sampler, gather
+from filet.sampling.size_law import size_law
 
 SCHEMES = [
     filet.CappedPoisson(6, 0.3, 2),

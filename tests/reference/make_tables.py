@@ -16,8 +16,8 @@ from typing import Any
 import mpmath
 import numpy as np
 
-sys.path.insert(0, str(Path(__file__).parent.parent))
-from reference import exact, few_steps
+sys.path.insert(0, str(Path(__file__).parents[2]))
+from tests.reference import exact, few_steps
 
 TABLES = Path(__file__).parent / "tables"
 FIELDS = ["n", "p", "B", "sigma", "steps", "overflow", "adjacency", "analysis", "direction", "epsilon", "delta"]

@@ -6,11 +6,12 @@ from __future__ import annotations
 import math
 from typing import Any, NamedTuple
 
-from filet import _validate
-from filet.accountant import Accountant, PrivacyCurve
+from filet import _checks
+from filet.accounting.accountant import Accountant
+from filet.accounting.curve import PrivacyCurve
+from filet.accounting.terms import Adjacency, Analysis
 from filet.errors import FiletError, InvalidArgumentError, MissingExtraError
-from filet.profiles import Analysis
-from filet.scheme import Adjacency, CappedPoisson, Overflow
+from filet.scheme import CappedPoisson, Overflow
 
 try:
     from dp_accounting import NeighboringRelation, dp_event, privacy_accountant
@@ -59,11 +60,11 @@ class FiletAccountant(privacy_accountant.PrivacyAccountant):
     def __init__(self, neighboring_relation: NeighboringRelation, analysis: Analysis | str = Analysis.REFINED) -> None:
         if neighboring_relation not in _ADJACENCY:
             raise InvalidArgumentError(
-                f"neighboring_relation={_validate.show(neighboring_relation)} is unknown; pass a"
+                f"neighboring_relation={_checks.show(neighboring_relation)} is unknown; pass a"
                 " dp_accounting.NeighboringRelation"
             )
         super().__init__(neighboring_relation)
-        self._analysis = _validate.choice("analysis", analysis, Analysis)
+        self._analysis = _checks.choice("analysis", analysis, Analysis)
         self._steps: dict[tuple[CappedPoisson, float], int] = {}
         self._poisson: dict[tuple[float, float], int] = {}
         self._gaussian: dict[float, int] = {}
@@ -94,13 +95,13 @@ class FiletAccountant(privacy_accountant.PrivacyAccountant):
 
     def _leaf(self, event: Any, count: int, do_compose: bool, sizes: set[int]) -> bool:
         """Check one simple event, and take it if `do_compose`; False if its kind is not supported."""
-        count = _validate.integer("count", count, low=0, remedy="pass how often the event happens")
+        count = _checks.integer("count", count, low=0, remedy="pass how often the event happens")
         if isinstance(event, dp_event.GaussianDpEvent):
             self._take(self._gaussian, _noise(event), count, event, do_compose)
             return True
         if isinstance(event, dp_event.PoissonSampledDpEvent) and isinstance(event.event, dp_event.GaussianDpEvent):
             if event.sampling_probability != 0:
-                rate = _validate.probability(
+                rate = _checks.probability(
                     "sampling_probability", event.sampling_probability, remedy="pass batch_size / dataset_size"
                 )
                 self._take(self._poisson, (rate, _noise(event.event)), count, event.event, do_compose)
@@ -170,7 +171,7 @@ class FiletAccountant(privacy_accountant.PrivacyAccountant):
 
 
 def _noise(event: Any) -> float:
-    return _validate.noise_multiplier(event.noise_multiplier)
+    return _checks.noise_multiplier(event.noise_multiplier)
 
 
 def to_dp_event(
@@ -195,11 +196,11 @@ def to_dp_event(
     """
     if not isinstance(scheme, CappedPoisson):
         raise InvalidArgumentError(
-            f"scheme={_validate.show(scheme)} is not a CappedPoisson; pass filet.CappedPoisson(...)"
+            f"scheme={_checks.show(scheme)} is not a CappedPoisson; pass filet.CappedPoisson(...)"
         )
-    sigma = _validate.noise_multiplier(noise_multiplier)
-    rounds = -(-_validate.step_count(steps) // scheme.cycle_length)
-    adjacency = _validate.choice("adjacency", adjacency, Adjacency)
+    sigma = _checks.noise_multiplier(noise_multiplier)
+    rounds = -(-_checks.step_count(steps) // scheme.cycle_length)
+    adjacency = _checks.choice("adjacency", adjacency, Adjacency)
     capped = scheme.max_batch_size < scheme.group_size
     if capped and scheme.overflow is Overflow.REJECT and adjacency is Adjacency.ADD_REMOVE:
         raise InvalidArgumentError(
@@ -234,11 +235,11 @@ def from_dp_event(event: dp_event.DpEvent, *, dataset_size: int | None = None) -
     while isinstance(event, dp_event.SelfComposedDpEvent):
         steps *= event.count
         event = event.event
-    steps = _validate.step_count(steps)
+    steps = _checks.step_count(steps)
     if isinstance(event, dp_event.TruncatedSubsampledGaussianDpEvent):
         if dataset_size is not None and dataset_size != event.dataset_size:
             raise InvalidArgumentError(
-                f"dataset_size={_validate.show(dataset_size)} differs from the event's {event.dataset_size}; drop it"
+                f"dataset_size={_checks.show(dataset_size)} differs from the event's {event.dataset_size}; drop it"
             )
         scheme = CappedPoisson(event.dataset_size, event.sampling_probability, event.truncated_batch_size)
         return Run(scheme, _noise(event), steps)
@@ -247,5 +248,5 @@ def from_dp_event(event: dp_event.DpEvent, *, dataset_size: int | None = None) -
             raise InvalidArgumentError("a PoissonSampledDpEvent does not name its data set's size; pass dataset_size=")
         return Run(CappedPoisson(dataset_size, event.sampling_probability, dataset_size), _noise(event.event), steps)
     raise InvalidArgumentError(
-        f"event={_validate.show(event)} is not one scheme's run; compose it with FiletAccountant instead"
+        f"event={_checks.show(event)} is not one scheme's run; compose it with FiletAccountant instead"
     )

@@ -8,10 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from filet import _validate
-from filet._draws import size_law
+from filet import _checks
 from filet.errors import InvalidArgumentError, MissingExtraError
-from filet.sampling import Sampler
+from filet.sampling.sampler import Sampler
+from filet.sampling.size_law import size_law
 from filet.scheme import CappedPoisson
 
 try:
@@ -48,7 +48,7 @@ def device_sampler(scheme: CappedPoisson) -> Callable[..., tuple[jax.Array, jax.
     """
     if not isinstance(scheme, CappedPoisson):
         raise InvalidArgumentError(
-            f"scheme={_validate.show(scheme)} is not a CappedPoisson; pass filet.CappedPoisson(...)"
+            f"scheme={_checks.show(scheme)} is not a CappedPoisson; pass filet.CappedPoisson(...)"
         )
     if scheme.dataset_size > _LARGEST:
         raise InvalidArgumentError(
@@ -152,7 +152,7 @@ def batches(data: Any, sampler: Sampler, steps: int, start: int = 0) -> Iterator
         start: first step to draw, to resume.
     """
     if not isinstance(sampler, Sampler):
-        raise InvalidArgumentError(f"sampler={_validate.show(sampler)} is not a Sampler; pass scheme.sampler(key)")
+        raise InvalidArgumentError(f"sampler={_checks.show(sampler)} is not a Sampler; pass scheme.sampler(key)")
     run = sampler.batches(steps, start)
     sampler[0].take(data)  # what does not fit is refused here, not at the first step
     return ((jax.tree.map(jnp.asarray, batch.take(data)), jnp.asarray(batch.mask)) for batch in run)

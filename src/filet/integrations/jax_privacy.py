@@ -10,11 +10,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from filet import _validate
-from filet.accountant import PrivacyCurve, account
+from filet import _checks
+from filet.accounting.accountant import account
+from filet.accounting.curve import PrivacyCurve
+from filet.accounting.terms import Adjacency, Analysis
 from filet.errors import InvalidArgumentError, MissingExtraError
-from filet.profiles import Analysis
-from filet.scheme import Adjacency, CappedPoisson
+from filet.scheme import CappedPoisson
 
 try:
     from jax_privacy import batch_selection
@@ -47,9 +48,9 @@ class CappedPoissonSelection(batch_selection.BatchSelectionStrategy):
     def __post_init__(self) -> None:
         if not isinstance(self.scheme, CappedPoisson):
             raise InvalidArgumentError(
-                f"scheme={_validate.show(self.scheme)} is not a CappedPoisson; pass filet.CappedPoisson(...)"
+                f"scheme={_checks.show(self.scheme)} is not a CappedPoisson; pass filet.CappedPoisson(...)"
             )
-        object.__setattr__(self, "iterations", _validate.step_count(self.iterations, "iterations"))
+        object.__setattr__(self, "iterations", _checks.step_count(self.iterations, "iterations"))
 
     def batch_iterator(self, num_examples: int, rng: Any = None) -> Iterator[NDArray[np.signedinteger[Any]]]:
         """Yield the index arrays of all batches.
@@ -60,7 +61,7 @@ class CappedPoissonSelection(batch_selection.BatchSelectionStrategy):
         """
         if num_examples != self.scheme.dataset_size:
             raise InvalidArgumentError(
-                f"num_examples={_validate.show(num_examples)} is not scheme.dataset_size={self.scheme.dataset_size}; pass"
+                f"num_examples={_checks.show(num_examples)} is not scheme.dataset_size={self.scheme.dataset_size}; pass"
                 " the data set that the scheme was made for"
             )
         sampler = self.scheme.sampler(rng.bytes(32) if isinstance(rng, np.random.Generator) else rng)
@@ -101,8 +102,8 @@ def account_banded(
         adjacency: "add-remove", "zero-out" or "replace-one".
         analysis: as for `filet.account`.
     """
-    sigma = _validate.noise_multiplier(noise_multiplier)
-    steps = _validate.step_count(steps)
+    sigma = _checks.noise_multiplier(noise_multiplier)
+    steps = _checks.step_count(steps)
     bands, norm = _bands_and_norm(strategy, steps)
     if not isinstance(scheme, CappedPoisson) or bands > scheme.cycle_length:
         raise InvalidArgumentError(
@@ -115,13 +116,13 @@ def account_banded(
 
 def _bands_and_norm(strategy: ArrayLike, steps: int) -> tuple[int, float]:
     remedy = "pass a lower triangular matrix with one row per step, or Toeplitz coefficients"
-    matrix = _validate.real_array("strategy", strategy, rule="finite", remedy=remedy)
+    matrix = _checks.real_array("strategy", strategy, rule="finite", remedy=remedy)
     if not np.isfinite(matrix).all() or matrix.ndim not in (1, 2) or not matrix.any():
-        raise _validate.fail(f"strategy of shape {matrix.shape} is not a finite matrix other than zero; {remedy}")
+        raise _checks.fail(f"strategy of shape {matrix.shape} is not a finite matrix other than zero; {remedy}")
     if matrix.ndim == 1:
         return int(np.flatnonzero(matrix)[-1]) + 1, float(np.linalg.norm(matrix))
     if matrix.shape != (steps, steps) or np.triu(matrix, 1).any():
-        raise _validate.fail(
+        raise _checks.fail(
             f"strategy of shape {matrix.shape} is not lower triangular with steps={steps} rows; {remedy}"
         )
     rows, columns = np.nonzero(matrix)

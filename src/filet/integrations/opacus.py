@@ -6,12 +6,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from filet import _validate
-from filet.accountant import Accountant, PrivacyCurve, account
-from filet.calibrate import calibrate_noise_multiplier
+from filet import _checks
+from filet.accounting.accountant import Accountant, account
+from filet.accounting.curve import PrivacyCurve
+from filet.accounting.terms import Adjacency, Analysis
 from filet.errors import FiletError, InvalidArgumentError, MissingExtraError, StateError
-from filet.profiles import Analysis
-from filet.scheme import Adjacency, CappedPoisson
+from filet.planning.calibration import calibrate_noise_multiplier
+from filet.scheme import CappedPoisson
 
 try:
     import torch
@@ -58,8 +59,8 @@ class CappedAccountant(IAccountant):
         super().__init__()
         account(scheme, noise_multiplier=1.0, steps=0, adjacency=adjacency, analysis=analysis)  # checks all three
         self.scheme = scheme
-        self.adjacency = _validate.choice("adjacency", adjacency, Adjacency)
-        self.analysis = _validate.choice("analysis", analysis, Analysis)
+        self.adjacency = _checks.choice("adjacency", adjacency, Adjacency)
+        self.analysis = _checks.choice("analysis", analysis, Analysis)
 
     @classmethod
     def mechanism(cls) -> str:
@@ -67,7 +68,7 @@ class CappedAccountant(IAccountant):
 
     def step(self, *, noise_multiplier: float, sample_rate: float) -> None:
         """Count one step with this noise; `sample_rate` must be the scheme's sampling probability."""
-        entry = (_validate.noise_multiplier(noise_multiplier), sample_rate, 1)
+        entry = (_checks.noise_multiplier(noise_multiplier), sample_rate, 1)
         self._check(entry)
         if self.history and self.history[-1][0] == entry[0]:
             entry = (*entry[:2], self.history.pop()[2] + 1)
@@ -109,7 +110,7 @@ class CappedAccountant(IAccountant):
                         f"the state has {name}={state_dict[name]}, not {value}; load it into an accountant made alike"
                     )
             history = [
-                (_validate.noise_multiplier(s), rate, _validate.step_count(n)) for s, rate, n in state_dict["history"]
+                (_checks.noise_multiplier(s), rate, _checks.step_count(n)) for s, rate, n in state_dict["history"]
             ]
             for entry in history:
                 self._check(entry)
@@ -125,7 +126,7 @@ class CappedAccountant(IAccountant):
     def _check(self, entry: tuple[float, float, int]) -> None:
         if entry[1] != self.scheme.sampling_probability:
             raise InvalidArgumentError(
-                f"sample_rate={_validate.show(entry[1])} is not the scheme's"
+                f"sample_rate={_checks.show(entry[1])} is not the scheme's"
                 f" sampling_probability={self.scheme.sampling_probability}; use the loader that make_private returned"
             )
 
@@ -241,7 +242,7 @@ class CappedPrivacyEngine(PrivacyEngine):
         super().__init__(accountant="rdp", secure_mode=secure_mode)
         self.accountant = accountant
         self.scheme = scheme
-        self.steps = _validate.step_count(steps)
+        self.steps = _checks.step_count(steps)
         self._draw: dict[str, Any] = {"epoch_steps": epoch_steps, "key": key, "secure": secure}
         self._turn = _Turn()
         self._used = False
@@ -273,7 +274,7 @@ class CappedPrivacyEngine(PrivacyEngine):
         """
         if epochs is not None and epochs * (self._draw["epoch_steps"] or self.steps) != self.steps:
             raise InvalidArgumentError(
-                f"epochs={_validate.show(epochs)} of epoch_steps={self._draw['epoch_steps']} are not the engine's"
+                f"epochs={_checks.show(epochs)} of epoch_steps={self._draw['epoch_steps']} are not the engine's"
                 f" steps={self.steps}; leave epochs out, or make them agree"
             )
         if len(self.accountant):
@@ -332,6 +333,4 @@ class CappedPrivacyEngine(PrivacyEngine):
 def _allow(name: str, value: Any, allowed: tuple[Any, ...]) -> None:
     if value not in allowed:
         choices = " or ".join(repr(choice) for choice in allowed)
-        raise InvalidArgumentError(
-            f"{name}={_validate.show(value)} is not supported with capped batches; use {choices}"
-        )
+        raise InvalidArgumentError(f"{name}={_checks.show(value)} is not supported with capped batches; use {choices}")

@@ -7,9 +7,9 @@ import secrets
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from filet import _validate
+from filet import _checks
 from filet.errors import InvalidArgumentError, MissingExtraError, StateError
-from filet.sampling import Sampler
+from filet.sampling.sampler import Sampler
 from filet.scheme import CappedPoisson
 
 try:
@@ -55,8 +55,8 @@ class CappedPoissonBatchSampler(torch_data.Sampler[list[int]]):
         world_size: int | None = None,
         secure: bool = False,
     ) -> None:
-        self.steps = _validate.step_count(steps)
-        self.epoch_steps = self.steps if epoch_steps is None else _validate.integer(
+        self.steps = _checks.step_count(steps)
+        self.epoch_steps = self.steps if epoch_steps is None else _checks.integer(
             "epoch_steps", epoch_steps, low=1, remedy="pass the number of batches in one pass, or None for all"
         )  # fmt: skip
         self.sampler = _sharded(scheme, key, rank, world_size, secure)
@@ -105,14 +105,14 @@ class CappedPoissonBatchSampler(torch_data.Sampler[list[int]]):
             raise StateError("state is not what state_dict() of a loader returned; pass that")
         for name, value in here.items():
             if name != "step" and state[name] != value:
-                shown = "" if name == "key_check" else f" ({_validate.show(state[name])}, not {_validate.show(value)})"
+                shown = "" if name == "key_check" else f" ({_checks.show(state[name])}, not {_checks.show(value)})"
                 name = "key" if name == "key_check" else name
                 raise StateError(
                     f"the state belongs to a run with another {name}{shown}; pass the one it was saved with"
                 )
         step = state["step"]
         if type(step) is not int or not 0 <= step <= self.steps:
-            raise StateError(f"step={_validate.show(step)} is not in [0, {self.steps}]; the state is damaged")
+            raise StateError(f"step={_checks.show(step)} is not in [0, {self.steps}]; the state is damaged")
         self.step = step
 
 

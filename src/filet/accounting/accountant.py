@@ -1,0 +1,172 @@
+"""What a run costs: `account` for one scheme, `Accountant` for several phases, `PrivacyCurve` for the answers."""
+
+from __future__ import annotations
+
+import math
+import os
+import sys
+from dataclasses import replace
+from typing import Any
+
+from numpy.typing import ArrayLike
+
+from .. import _checks
+from .._public import public
+from ..errors import InvalidArgumentError, StateError
+from ..scheme import CappedPoisson
+from .curve import PrivacyCurve
+from .state import as_state, from_state, read_state, write_state
+from .terms import Adjacency, Analysis, Phase
+
+
+@public
+def account(
+    scheme: CappedPoisson,
+    *,
+    noise_multiplier: float,
+    steps: int,
+    adjacency: Adjacency | str,
+    analysis: Analysis | str = Analysis.REFINED,
+) -> PrivacyCurve:
+    """The privacy of `steps` training steps that each release a noisy sum over a capped Poisson batch.
+
+    >>> scheme = CappedPoisson(60_000, 256 / 60_000, 256, overflow="reject")
+    >>> round(account(scheme, noise_multiplier=1.0, steps=14_000, adjacency="zero-out").epsilon(1e-5), 3)
+    2.741
+
+    Arguments:
+        scheme: how batches are drawn.
+        noise_multiplier: standard deviation of the Gaussian noise on the sum, divided by the clipping norm.
+        steps: number of training steps.
+        adjacency: "add-remove", "zero-out" or "replace-one".
+        analysis: "refined" (the default, the tightest), or, to compare, "note" (Theorems 3.1, 3.3 and 3.4 of
+            Ganesh, 2025) or "union" (plain Poisson plus the chance of any overflow).
+    """
+    accountant = Accountant(adjacency)
+    accountant.compose(scheme, noise_multiplier, steps, analysis=analysis)
+    return accountant.curve()
+
+
+@public
+class Accountant:
+    """Adds up the privacy of a run's phases, with different schemes, rates and noise.
+
+    >>> accountant = Accountant("zero-out")
+    >>> scheme = CappedPoisson(60_000, 256 / 60_000, 300)
+    >>> accountant.compose(scheme, noise_multiplier=1.0, steps=1_000)
+    >>> accountant.compose_gaussian(noise_multiplier=5.0)
+    >>> round(accountant.epsilon(delta=1e-5), 3)
+    1.058
+
+    Under add-remove adjacency the guarantee is for data sets of one public size (`dataset_size`, the larger of the two
+    neighbours), so all schemes must agree on it.
+    """
+
+    def __init__(self, adjacency: Adjacency | str) -> None:
+        self.adjacency = _checks.choice("adjacency", adjacency, Adjacency)
+        self._phases: list[Phase] = []
+        self._gaussian = 0.0
+        self._curve: PrivacyCurve | None = None
+
+    @property
+    def phases(self) -> tuple[Phase, ...]:
+        """What was composed, in order; equal neighbours are merged."""
+        return tuple(self._phases)
+
+    @property
+    def dataset_size(self) -> int | None:
+        """The public data set size that the guarantee is for; None before the first scheme."""
+        return self._phases[0].scheme.dataset_size if self._phases else None
+
+    def compose(
+        self,
+        scheme: CappedPoisson,
+        noise_multiplier: float,
+        steps: int,
+        *,
+        analysis: Analysis | str = Analysis.REFINED,
+    ) -> None:
+        """Add `steps` training steps."""
+        if not isinstance(scheme, CappedPoisson):
+            raise _checks.fail(f"scheme={_checks.show(scheme)} is not a CappedPoisson; pass filet.CappedPoisson(...)")
+        phase = Phase(
+            scheme,
+            _checks.noise_multiplier(noise_multiplier),
+            _checks.step_count(steps),
+            _checks.choice("analysis", analysis, Analysis),
+        )
+        if (
+            self.adjacency is Adjacency.ADD_REMOVE
+            and self.dataset_size is not None
+            and scheme.dataset_size != self.dataset_size
+        ):
+            raise InvalidArgumentError(
+                f"dataset_size={scheme.dataset_size} differs from the {self.dataset_size} of earlier phases, which"
+                " add-remove adjacency does not allow; use one size, or adjacency='zero-out'"
+            )
+        same = self._phases and replace(self._phases[-1], steps=phase.steps) == phase and scheme.cycle_length == 1
+        if same:  # merged, with as many steps as one phase may have
+            self._phases[-1] = replace(phase, steps=_checks.step_count(self._phases[-1].steps + phase.steps))
+        else:
+            self._phases.append(phase)
+        self._curve = None
+
+    def compose_gaussian(self, noise_multiplier: float, count: int = 1) -> None:
+        """Add `count` plain Gaussian releases; the noise is relative to their sensitivity under this adjacency."""
+        sigma = _checks.noise_multiplier(noise_multiplier)
+        count = _checks.integer("count", count, low=0, remedy="pass the number of releases")
+        self._curve = None
+        if count and sigma < math.inf:
+            # Divided twice, as the square of an extreme sigma is no float; never rounded down to nothing.
+            self._gaussian += math.inf if sigma == 0.0 else max(count / sigma / sigma, sys.float_info.min)
+
+    def curve(self) -> PrivacyCurve:
+        """The privacy of everything composed so far."""
+        if self._curve is None:
+            self._curve = PrivacyCurve(list(self._phases), self._gaussian, self.adjacency)
+        return self._curve
+
+    def epsilon(self, delta: ArrayLike) -> Any:
+        """Certified upper bound of epsilon at delta."""
+        return self.curve().epsilon(delta)
+
+    def delta(self, epsilon: ArrayLike) -> Any:
+        """Certified upper bound of delta at epsilon."""
+        return self.curve().delta(epsilon)
+
+    def __repr__(self) -> str:
+        steps = sum(phase.steps for phase in self._phases)
+        return (
+            f"Accountant({self.adjacency}, dataset_size={self.dataset_size}, phases={len(self._phases)}, steps={steps})"
+        )
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Accountant.from_state_dict, (self.state_dict(),)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Everything needed to go on, as plain JSON types."""
+        return as_state(self.adjacency, self._phases, self._gaussian)
+
+    @classmethod
+    def from_state_dict(cls, state: dict[str, Any]) -> Accountant:
+        """The inverse of `state_dict`; a damaged state raises `StateError`."""
+        adjacency, phases, gaussian = from_state(state)
+        accountant = cls(adjacency)
+        try:
+            for scheme, sigma, steps, analysis in phases:
+                accountant.compose(scheme, sigma, steps, analysis=analysis)
+        except InvalidArgumentError as error:
+            raise StateError(f"the accountant state is invalid: {error}") from None
+        accountant._gaussian = gaussian
+        if accountant.state_dict() != state:  # a field that would be read as something else, or not at all
+            raise StateError("the accountant state is not as save() writes it; restore it from a backup")
+        return accountant
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the state to a JSON file, whole or not at all."""
+        write_state(self.state_dict(), path)
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> Accountant:
+        """Restore what `save` wrote; a damaged file raises `StateError`."""
+        return cls.from_state_dict(read_state(path))

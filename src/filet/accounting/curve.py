@@ -1,0 +1,142 @@
+"""The privacy of a run as a curve: epsilon at delta, delta at epsilon, and the trade-off."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from .. import _checks
+from .._public import public
+from ..errors import NotCertifiedError
+from .proving.loss_law import Array
+from .run import BEYOND_FLOATS, composed
+from .searching.engine import wide
+from .state import as_state, from_state
+from .terms import Adjacency, Analysis, Bounds, Phase
+
+
+@public
+class PrivacyCurve:
+    """The privacy of a run: epsilon as a function of delta, and back. Made by `account` and `Accountant.curve`.
+
+    >>> import filet
+    >>> scheme = filet.CappedPoisson(dataset_size=60_000, sampling_probability=256 / 60_000, max_batch_size=300)
+    >>> curve = filet.account(scheme, noise_multiplier=1.0, steps=14_000, adjacency="zero-out")
+    >>> curve
+    PrivacyCurve(zero-out, dataset_size=60000, steps=14000, analysis=refined)
+    >>> round(curve.epsilon(delta=1e-5), 3)
+    2.852
+    >>> curve.delta(epsilon=3.0) < 1e-5
+    True
+
+    Guarantees: `epsilon` and `delta` are upper bounds, for both directions of the adjacency, of the dominating pair
+    of the chosen analysis, including every numerical error. The `..._bounds` methods give the interval in which the
+    exact value lies; for epsilon it is at most max(0.1 %, 1e-4) wide, or `NotCertifiedError` is raised.
+    """
+
+    def __init__(self, phases: list[Phase], gaussian: float, adjacency: Adjacency) -> None:
+        self.adjacency = adjacency
+        self.phases = tuple(phases)
+        self.gaussian = gaussian
+        try:
+            self._run = composed(phases, gaussian, adjacency)
+        except BEYOND_FLOATS as error:
+            raise NotCertifiedError(
+                f"this run is beyond what floats can hold ({error}); use less extreme noise"
+            ) from None
+        self._known: dict[tuple[str, float], Bounds] = {}
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return PrivacyCurve._from_state, (as_state(self.adjacency, self.phases, self.gaussian),)
+
+    @classmethod
+    def _from_state(cls, state: dict[str, Any]) -> PrivacyCurve:
+        adjacency, phases, gaussian = from_state(state)
+        made = [Phase(scheme, sigma, steps, Analysis(analysis)) for scheme, sigma, steps, analysis in phases]
+        return cls(made, gaussian, adjacency)
+
+    @property
+    def dataset_size(self) -> int | None:
+        """The public data set size that the guarantee is for (add-remove: the larger of the two); None if any."""
+        sizes = {phase.scheme.dataset_size for phase in self.phases}
+        return sizes.pop() if len(sizes) == 1 else None
+
+    @property
+    def steps(self) -> int:
+        return sum(phase.steps for phase in self.phases)
+
+    def __repr__(self) -> str:
+        analyses = "+".join(sorted({phase.analysis.value for phase in self.phases})) or "none"
+        size = "any" if self.dataset_size is None else self.dataset_size
+        return f"PrivacyCurve({self.adjacency}, dataset_size={size}, steps={self.steps}, analysis={analyses})"
+
+    def epsilon(self, delta: ArrayLike) -> Any:
+        """Certified upper bound of epsilon at delta in (0, 1); a float, or an array for an array."""
+        return _map(lambda d: self.epsilon_bounds(d).upper, _checks.delta_array(delta))
+
+    def delta(self, epsilon: ArrayLike) -> Any:
+        """Certified upper bound of delta at epsilon >= 0; a float, or an array for an array."""
+        return _map(lambda e: self.delta_bounds(e).upper, _checks.epsilon_array(epsilon))
+
+    def epsilon_bounds(self, delta: float) -> Bounds:
+        """The interval that is proven to hold the analysis's exact epsilon at delta."""
+        value = float(_one("delta", _checks.delta_array(delta)))
+        return self._remember("epsilon", value, self._epsilon_bounds)
+
+    def delta_bounds(self, epsilon: float) -> Bounds:
+        """The interval that is proven to hold the analysis's exact delta at epsilon."""
+        value = float(_one("epsilon", _checks.epsilon_array(epsilon)))
+        return self._remember("delta", value, self._delta_bounds)
+
+    def true_positive_rate(self, false_positive_rate: ArrayLike) -> Any:
+        """The largest power of any attack that tells two neighbouring data sets apart, at a false positive rate.
+
+        Valid whichever of the two is the null hypothesis; a float, or an array for an array.
+        """
+        remedy = "pass the attack's false positive rate"
+        rates = _checks.real_array("false_positive_rate", false_positive_rate, rule="in [0, 1]", remedy=remedy)
+        if ((rates < 0) | (rates > 1)).any():
+            raise _checks.fail(f"false_positive_rate={_checks.show(false_positive_rate)} is not in [0, 1]; {remedy}")
+        return _map(self._run.power, rates)
+
+    def _remember(self, kind: str, value: float, compute: Callable[[float], Bounds]) -> Bounds:
+        key = (kind, value)
+        if key not in self._known:
+            self._known[key] = compute(value)
+        return self._known[key]
+
+    def _epsilon_bounds(self, delta: float) -> Bounds:
+        try:
+            bracket = self._run.epsilon(delta)
+        except BEYOND_FLOATS as error:
+            raise NotCertifiedError(
+                f"epsilon at delta={delta!r} is beyond what floats can hold ({error}); use a larger delta or more noise"
+            ) from None
+        if wide(bracket):
+            raise NotCertifiedError(
+                f"epsilon at delta={delta!r} is only known to lie in [{bracket.lower!r}, {bracket.upper!r}];"
+                " use a larger delta, or report these parameters"
+            )
+        return Bounds(bracket.lower, bracket.upper)
+
+    def _delta_bounds(self, epsilon: float) -> Bounds:
+        try:
+            bracket = self._run.delta(epsilon)
+        except BEYOND_FLOATS:
+            return Bounds(0.0, 1.0)
+        return Bounds(bracket.lower, bracket.upper)
+
+
+def _one(name: str, array: Array) -> float:
+    if array.ndim:
+        raise _checks.fail(f"{name} of shape {array.shape} is not one number; ask for one at a time")
+    return float(array)
+
+
+def _map(function: Callable[[float], float], values: Array) -> Any:
+    if values.ndim == 0:
+        return float(function(float(values)))
+    return np.array([function(float(v)) for v in values.ravel()]).reshape(values.shape)

@@ -1,0 +1,399 @@
+"""Lower bounds: the epsilon that explicit pairs of neighbouring data sets prove to be lost.
+
+All examples lie in a plane: `x_1` is a unit vector, some of the others are all equal to one unit vector at an angle to
+it (opposite, orthogonal, ...), and the rest are zero. With `k` such others in the batch, the noisy sum has the
+coordinates `k - c [x_1 drawn]` along the others and `s [x_1 drawn]` across, `c` and `s` being minus the cosine and the
+sine of the angle. So both neighbours give explicit mixtures of Gaussians. The plane is cut into cells, and cells
+of about the same loss are merged into one outcome. That is post-processing, whatever the shape of the loss, so the
+merged pair bounds every profile, and its compositions, from below. What is left out (far components, far cells) is
+taken off P and added to Q, which lowers the bound too.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from dataclasses import dataclass
+
+import numpy as np
+from scipy.special import betaincc, ndtr
+
+from .. import _checks
+from .._binomial import log_cdf, log_pmf, log_sf
+from .._public import public
+from ..scheme import CappedPoisson, Overflow
+from .accountant import account
+from .proving.cells import Discrete
+from .proving.loss_law import Array
+from .searching.engine import Side, solve
+from .terms import Adjacency, Phase
+
+_MOST_COMPONENTS = 5_000  # wider mixtures hide x_1 in any case
+_CELL = 0.02  # standard deviations; merging such cells costs about _CELL^2 / 12 of epsilon
+_PLANE_CELL = 0.08  # the same where cells have two dimensions
+_WIDEST_CELL = 15.0  # far from the cap, where the number of others tells little
+_COARSE = 5.0  # factor for a first look
+_MOST_CELLS = 600_000
+_OUTCOMES = 1_200
+_PROOFS = 6
+_TINY = 1e-4  # epsilons below this are not worth a composition
+# Chance that the number of equal others leaves its window (Bernstein: below 1e-36, over a chance of 1e-3 to fit).
+_OUTSIDE = 1e-33
+_RAREST_FIT = 1e-3
+# The family: a share of the others, and minus the cosine of their angle to x_1.
+_FAMILY = (
+    *((0.0, 0.0), (0.1, 1.0), (0.5, 1.0), (0.9, 1.0)),
+    *((1.0, cosine) for cosine in (1.0, 0.7, 0.45, 0.3, 0.2, 0.1, 0.0)),
+)
+
+
+@dataclass(frozen=True)
+class Cloud:
+    """One value of x_1 in the sum: chances of k = first, first + 1, ... equal others, and where x_1 puts the sum."""
+
+    weights: Array
+    along: float  # added to k
+    across: float
+
+
+@dataclass(frozen=True)
+class Attack:
+    """One step under both neighbours, as mixtures of unit Gaussians in the plane at (scale (k + along), scale across).
+
+    P = common + only_p and Q = common + only_q. `missing` bounds the mass that is not listed.
+    """
+
+    scale: float
+    first: int
+    common: tuple[Cloud, ...]
+    only_p: tuple[Cloud, ...]
+    only_q: tuple[Cloud, ...]
+    missing: float
+    weight_error: float
+
+
+@public
+def epsilon_lower_bound(
+    scheme: CappedPoisson,
+    *,
+    noise_multiplier: float,
+    steps: int,
+    adjacency: Adjacency | str,
+    delta: float,
+) -> float:
+    """An epsilon that the run provably exceeds at `delta`: the best of a family of explicit attacks.
+
+    >>> scheme = CappedPoisson(60_000, 256 / 60_000, 256, overflow="reject")
+    >>> round(epsilon_lower_bound(scheme, noise_multiplier=1.0, steps=14_000, adjacency="zero-out", delta=1e-5), 2)
+    2.7
+
+    Guarantees: there are two neighbouring data sets whose outputs are not (epsilon, delta)-indistinguishable for any
+    epsilon below the result; numerical errors are accounted for downwards. So the true epsilon lies between this and
+    `account(...).epsilon(delta)`. Under cyclic sampling the attacker knows the partition into groups, as the
+    accounting assumes.
+
+    Arguments:
+        scheme: how batches are drawn.
+        noise_multiplier: standard deviation of the Gaussian noise on the sum, divided by the clipping norm.
+        steps: number of training steps.
+        adjacency: "add-remove", "zero-out" or "replace-one".
+        delta: one probability in (0, 1).
+    """
+    if not isinstance(scheme, CappedPoisson):
+        raise _checks.fail(f"scheme={_checks.show(scheme)} is not a CappedPoisson; pass filet.CappedPoisson(...)")
+    sigma = _checks.noise_multiplier(noise_multiplier)
+    steps = _checks.step_count(steps)
+    adjacency = _checks.choice("adjacency", adjacency, Adjacency)
+    deltas = _checks.delta_array(delta)
+    if deltas.ndim:
+        raise _checks.fail(f"delta of shape {deltas.shape} is not one number; ask for one at a time")
+    goal = float(deltas)
+    rounds = Phase(scheme, sigma, steps).rounds
+    if rounds == 0 or sigma == math.inf:
+        return 0.0
+    if sigma == 0.0:
+        # Without noise the sum shows whether x_1 was drawn, and it never is under the neighbour.
+        rate = scheme.inclusion_probability
+        seen = -math.expm1(rounds * math.log1p(-rate)) if rate < 1.0 else 1.0
+        return math.inf if seen * (1 - 1e-9) > goal else 0.0
+    if scheme.max_batch_size >= scheme.group_size:
+        # Plain Poisson sampling: with all others zero, the neighbours are the dominating pair itself.
+        curve = account(scheme, noise_multiplier=sigma, steps=steps, adjacency=adjacency)
+        return curve.epsilon_bounds(goal).lower
+    return _best(scheme, sigma, rounds, adjacency, math.log(goal))
+
+
+@np.errstate(over="ignore", divide="ignore", invalid="ignore")  # what comes out is checked
+def _best(scheme: CappedPoisson, sigma: float, rounds: int, adjacency: Adjacency, log_delta: float) -> float:
+    """A quick look at the whole family, then a proof for its most promising members."""
+    others = scheme.group_size - 1
+    # Beyond this many standard deviations even all steps together weigh less than e^-40 delta.
+    reach = math.sqrt(2.0 * (math.log(rounds) - log_delta + 40.0))
+    ranked: list[tuple[float, int, Attack]] = []
+    for count, cosine in sorted({(round(share * others), cosine) for share, cosine in _FAMILY}):
+        pair = attack(scheme, sigma, adjacency, count, cosine)
+        if pair is not None:
+            for direction, law in enumerate(merged(pair, reach, _COARSE)):
+                ranked.append((_guess(law, rounds, log_delta), direction, pair))
+    ranked.sort(key=lambda item: -item[0])
+    best = 0.0
+    for place, (guess, direction, pair) in enumerate(ranked[:_PROOFS]):
+        if place < 4 or guess > best:  # guesses may be far off where single large losses decide
+            for law in merged(pair, reach, directions=(direction,)):
+                best = max(best, _epsilon(law, rounds, log_delta))
+    return best
+
+
+def attack(scheme: CappedPoisson, sigma: float, adjacency: Adjacency, count: int, cosine: float) -> Attack | None:
+    """The pair in which `count` others are equal, at minus this cosine to x_1; None if it has too many parts."""
+    drawn = _batch_law(scheme, count, scheme.group_size)
+    if drawn is None:
+        return None
+    first, inside, outside = drawn
+    sine = math.sqrt(1.0 - cosine * cosine)
+    stay, hit = Cloud(outside, 0.0, 0.0), Cloud(inside, -cosine, sine)
+    error = weight_error(scheme)
+    complete = first == 0 and inside.size == 1 + min(count, scheme.max_batch_size)
+    missing = 0.0 if complete or (scheme.sampling_probability == 1.0 and count == scheme.group_size - 1) else _OUTSIDE
+    if adjacency is Adjacency.REPLACE_ONE:
+        opposite = Cloud(inside, cosine, -sine)
+        return Attack(1.0 / sigma, first, (stay,), (hit,), (opposite,), missing, error)
+    if adjacency is Adjacency.ZERO_OUT or count == 0:  # without the others, a missing x_1 is a zero one
+        return Attack(1.0 / sigma, first, (stay,), (hit,), (Cloud(inside, 0.0, 0.0),), missing, error)
+    smaller = _batch_law(scheme, count, scheme.group_size - 1)
+    if smaller is None:
+        return None
+    return Attack(1.0 / sigma, first, (), (stay, hit), (Cloud(smaller[2], 0.0, 0.0),), missing, error)
+
+
+def weight_error(scheme: CappedPoisson) -> float:
+    """Bound on the relative error of binomial weights."""
+    return 1e-12 + 1e-15 * math.sqrt(scheme.group_size)
+
+
+@functools.lru_cache(maxsize=8)
+def _batch_law(scheme: CappedPoisson, count: int, n: int) -> tuple[int, Array, Array] | None:
+    """Chances that a batch holds k of the equal others and x_1, or k and not x_1: the first k, and both arrays.
+
+    `n = group_size - 1` is the smaller neighbour of add-remove, which has no x_1.
+    """
+    p, cap, others = scheme.sampling_probability, scheme.max_batch_size, scheme.group_size - 1
+    present = n > others
+    if count == 0:
+        rate = scheme.inclusion_probability
+        return 0, np.array([rate]), np.array([1.0 - rate])
+    share = cap * (count / others)
+    spread = max(math.sqrt(count * p * (1.0 - p)), math.sqrt(share * (1.0 - count / others)))
+    low = max(0, math.floor(min(count * p, share) - 13.0 * spread) - 60)
+    if p == 1.0 and count == others:
+        low = cap - 1  # every batch is full
+    high = min(count, cap, math.ceil(max(min(count * p, cap), share) + 13.0 * spread) + 60)
+    if high - low > _MOST_COMPONENTS:
+        return None
+    k = np.arange(float(low), float(high + 1))
+    reject = scheme.overflow is Overflow.REJECT
+    log_fit = log_cdf(cap, n, p) if reject else 0.0
+    if reject and count < others and log_fit < math.log(_RAREST_FIT):
+        return None
+    log_k = _log_binomial(k, count, p) - log_fit
+    zeros = others - count
+    # Batches with fewer than `cap` examples: nothing was cut, so equal and zero others are independent.
+    with np.errstate(divide="ignore"):
+        free = np.exp(log_k + np.log(_cdf(cap - 1 - k, zeros, p)))
+        free_with = np.exp(log_k + np.log(_cdf(cap - 2 - k, zeros, p)))
+    # Batches of exactly `cap`: a uniform subset.
+    log_full = (log_pmf(cap, n, p) if reject else log_sf(cap, n, p)) - log_fit
+    full = math.exp(min(log_full, 0.0))
+    if not present:
+        inside, outside = np.zeros(k.size), free + full * _hypergeometric(k, others, count, cap)
+    else:
+        inside = p * free_with + full * (cap / n) * _hypergeometric(k, others, count, cap - 1)
+        outside = (1.0 - p) * free + full * (1.0 - cap / n) * _hypergeometric(k, others, count, cap)
+    total = float(inside.sum() + outside.sum())
+    if not abs(total - 1.0) < weight_error(scheme):  # underflow: this attack is not worth a special case
+        return None
+    return low, inside / total, outside / total
+
+
+def _log_binomial(k: Array, n: int, p: float) -> Array:
+    """log Pr[Bin(n, p) = k] on a range, from one exact value and ratios of neighbours."""
+    if p == 1.0:
+        return np.where(k == n, 0.0, -np.inf)
+    anchor = int(min(max(round(n * p), k[0]), k[-1]))
+    steps = np.log((n - k[:-1]) / (k[:-1] + 1.0)) + (math.log(p) - math.log1p(-p))
+    logs = np.concatenate([[0.0], np.cumsum(steps)])
+    return np.asarray(logs - logs[anchor - int(k[0])] + log_pmf(anchor, n, p))
+
+
+def _cdf(k: Array, n: int, p: float) -> Array:
+    """Pr[Bin(n, p) <= k] on a range."""
+    if n == 0 or p == 1.0:
+        return np.where(k >= n, 1.0, 0.0)
+    inner = np.clip(k, 0, n - 1)
+    return np.where(k >= n, 1.0, np.where(k < 0, 0.0, betaincc(inner + 1.0, n - inner, p)))
+
+
+def _hypergeometric(k: Array, total: int, marked: int, drawn: int) -> Array:
+    """Chance of k marked ones among `drawn` of `total`, on a range that holds all that matters."""
+    low, high = max(0, drawn - (total - marked)), min(marked, drawn)
+    inside = (k >= low) & (k <= high)
+    if not inside.any():
+        return np.zeros(k.size)
+    j = k[inside][:-1]
+    with np.errstate(divide="ignore"):
+        steps = np.log((marked - j) / (j + 1.0)) + np.log((drawn - j) / (total - marked - drawn + j + 1.0))
+    logs = np.concatenate([[0.0], np.cumsum(steps)])
+    weights = np.zeros(k.size)
+    weights[inside] = np.exp(logs - logs.max())
+    return np.asarray(weights / weights.sum())
+
+
+def merged(pair: Attack, reach: float, coarse: float = 1.0, directions: tuple[int, ...] = (0, 1)) -> list[Discrete]:
+    """The pair on cells, merged to discrete losses: P against Q (direction 0), and Q against P (1).
+
+    Empty if that would take too many cells, which happens with almost no noise.
+    """
+    clouds = pair.common + pair.only_p + pair.only_q
+    single = all(cloud.weights.size == 1 and cloud.along == 0.0 for cloud in clouds)
+    flat = all(cloud.across == 0.0 for cloud in clouds)
+    width = coarse * (_CELL if single or flat else _PLANE_CELL)
+    along = across = np.array([-np.inf, np.inf])
+    if not flat:
+        across = _around(sorted({pair.scale * cloud.across for cloud in clouds}), reach, width)
+    if not single:
+        first = min(pair.first + cloud.along for cloud in clouds)
+        last = max(pair.first + cloud.along + cloud.weights.size - 1 for cloud in clouds)
+        along = _cuts(pair.scale * first - reach, pair.scale * last + reach, width, 2.0 * reach + 6.0)
+    if along.size * across.size > _MOST_CELLS:
+        return []
+    # Components farther than this from a cell are left out; beyond 38 their mass is no float. Wide noise has small
+    # losses, for which fewer will do.
+    far = 38.0 if pair.scale > 0.2 else max(reach, 15.0)
+    masses = []
+    for part in (pair.common, pair.only_p, pair.only_q):
+        total = np.zeros((along.size - 1, across.size - 1))
+        for cloud in part:
+            start, spot = pair.scale * (pair.first + cloud.along), pair.scale * cloud.across
+            one = _along(along, cloud.weights, start, pair.scale, far)
+            total += np.outer(one, _interval(across[:-1] - spot, across[1:] - spot))
+        masses.append(total.ravel())
+    shared, p, q = masses
+    beyond = pair.missing + (3.0 * float(ndtr(-far)) if not single else 0.0)
+    # Without a common part, the weights of P and of Q may be off in opposite directions.
+    slack = 0.0 if pair.common else 2.0 * pair.weight_error
+    negligible = float(ndtr(-reach)) / shared.size
+    return [
+        _by_loss(shared + one, shared + other + beyond, one - other - beyond, slack, pair.weight_error, negligible)
+        for one, other in [((p, q), (q, p))[direction] for direction in directions]
+    ]
+
+
+def _around(spots: list[float], reach: float, width: float) -> Array:
+    """Edges of fine cells within `reach` of each spot; one cell for each gap."""
+    parts = []
+    low = spots[0] - reach
+    for spot, following in zip(spots, [*spots[1:], math.inf], strict=True):
+        if following - spot > 2.0 * reach:
+            parts.append(np.linspace(low, spot + reach, math.ceil((spot + reach - low) / width) + 1))
+            low = following - reach
+    return np.concatenate(parts)
+
+
+def _cuts(low: float, high: float, width: float, fine: float) -> Array:
+    """Edges from low to high: cells of one width in the upper part of length `fine`, then wider and wider ones."""
+    if high - low > _WIDEST_CELL * _MOST_CELLS:
+        return np.zeros(2 * _MOST_CELLS)  # too many, and refused as such
+    count = math.ceil(min(high - low, fine) / width)
+    edges = [high - width * i for i in range(count + 1)]
+    while edges[-1] > low:
+        width = min(1.1 * width, _WIDEST_CELL)
+        edges.append(edges[-1] - width)
+    return np.array(edges[::-1])
+
+
+def _interval(low: Array, high: Array) -> Array:
+    """Standard normal mass between the ends, without cancellation in either tail."""
+    right = low > 0
+    return np.asarray(ndtr(np.where(right, -low, high)) - ndtr(np.where(right, -high, low)))
+
+
+def _along(edges: Array, weights: Array, start: float, spacing: float, reach: float) -> Array:
+    """Cell masses of sum_i weights_i N(start + i spacing, 1), without components farther than `reach` from the cell."""
+    if weights.size == 1:
+        return float(weights[0]) * _interval(edges[:-1] - start, edges[1:] - start)
+    first = np.clip(np.ceil((edges[:-1] - reach - start) / spacing - 1e-9), 0, weights.size).astype(np.int64)
+    last = np.clip(np.floor((edges[1:] + reach - start) / spacing + 1e-9), -1, weights.size - 1).astype(np.int64)
+    counts = np.maximum(last - first + 1, 0)
+    cell = np.repeat(np.arange(counts.size), counts)
+    near = np.arange(cell.size) - np.repeat(np.cumsum(counts) - counts - first, counts)
+    centre = start + spacing * near
+    mass = weights[near] * _interval(edges[cell] - centre, edges[cell + 1] - centre)
+    return np.asarray(np.bincount(cell, weights=mass, minlength=counts.size), dtype=np.float64)
+
+
+def _by_loss(p: Array, q: Array, d: Array, slack: float, weight_error: float, negligible: float) -> Discrete:
+    """Cells of about the same loss become one outcome; cells of negligible mass are dropped, which lowers the bound."""
+    keep = (p > max(negligible, 1e-300)) & (q > 1e-300)
+    p, q, d = p[keep], q[keep], d[keep]
+    if p.size > 3 * _OUTCOMES:
+        loss = np.log(p / q)
+        order = np.argsort(loss)
+        loss, p, q, d = loss[order], p[order], q[order], d[order]
+        cuts = [
+            np.zeros(1, dtype=np.int64),
+            np.searchsorted(loss, np.linspace(0.0, loss[-1], _OUTCOMES)),
+        ]  # large losses
+        for weight in (p, np.sqrt(np.sqrt(p))):  # for the bulk, and for the tails that decide small deltas
+            share = np.cumsum(weight)
+            cuts.append(np.searchsorted(share, np.linspace(0.0, share[-1], _OUTCOMES)[1:-1]))
+        starts = np.unique(np.minimum(np.concatenate(cuts), p.size - 1))
+        p, q, d = (np.add.reduceat(mass, starts) for mass in (p, q, d))
+    ratio = d / q
+    loss = np.where(np.abs(ratio) < 0.5, np.log1p(np.maximum(ratio, -0.75)), np.log(p) - np.log(q))
+    return Discrete(loss - slack, np.log(p), 0.0, weight_error)
+
+
+def _guess(law: Discrete, rounds: int, log_delta: float) -> float:
+    """About the epsilon that this law leads to; nothing is proven."""
+    if rounds == 1 or _hopeless(law, rounds, log_delta):
+        return _one_step(law, log_delta)
+    try:
+        value = Side([(law, rounds)], 0.0, above=False).guess(log_delta)
+    except ArithmeticError:  # losses beyond all bounds
+        return 0.0
+    return 0.0 if math.isnan(value) else value
+
+
+def _epsilon(law: Discrete, rounds: int, log_delta: float) -> float:
+    """The largest epsilon that is refuted; 0 if none."""
+    best = _one_step(law, log_delta)
+    guess = _guess(law, rounds, log_delta)
+    if rounds == 1 or guess <= _TINY or _hopeless(law, rounds, log_delta):
+        return best
+    try:
+        value, _ = solve(Side([(law, rounds)], 0.0, above=False), log_delta, guess, 1.0)
+    except ArithmeticError:  # what one step proves is still true
+        return best
+    return best if math.isnan(value) else max(best, value)
+
+
+def _hopeless(law: Discrete, rounds: int, log_delta: float) -> bool:
+    """Whether even epsilon = 0 holds, as total variation distances add up."""
+    distance = float((np.exp(law.log_mass) * -np.expm1(np.minimum(-law.loss, 0.0))).sum())
+    return rounds * distance <= math.exp(log_delta)
+
+
+def _one_step(law: Discrete, log_delta: float) -> float:
+    """The same for one step alone, where the hockey-stick divergence is a plain sum; never above that of many."""
+    mass, goal = np.exp(law.log_mass), math.exp(log_delta) * (1 + 1e-9 + 20 * law.weight_error)
+
+    def refuted(epsilon: float) -> bool:
+        return float((mass * -np.expm1(np.minimum(epsilon - law.loss, 0.0))).sum()) > goal
+
+    low, high = 0.0, max(0.0, float(law.loss.max()))
+    if not refuted(low):
+        return 0.0
+    for _ in range(60):
+        middle = 0.5 * (low + high)
+        low, high = (middle, high) if refuted(middle) else (low, middle)
+    return low

@@ -1,0 +1,1 @@
+"""What to try next: guesses, tilts, refinement. A wrong guess costs time or width, never truth."""

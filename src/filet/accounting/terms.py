@@ -1,0 +1,90 @@
+"""The words of accounting: adjacency, analysis, phase, bounds."""
+
+from __future__ import annotations
+
+import enum
+import math
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from .._public import public
+from ..errors import InvalidArgumentError
+from ..scheme import CappedPoisson, Overflow
+
+
+@public
+class Adjacency(str, enum.Enum):
+    """Which pairs of data sets must look alike. Accepts the strings wherever filet asks for an adjacency.
+
+    `dataset_size` is public under all three. Under add-remove it is the size of the *larger* data set.
+    """
+
+    ADD_REMOVE = "add-remove"
+    ZERO_OUT = "zero-out"
+    REPLACE_ONE = "replace-one"
+
+    def __str__(self) -> str:
+        return self.value
+
+
+@public
+class Analysis(str, enum.Enum):
+    """Which proof the numbers rest on.
+
+    `refined` is the tightest; `note` is the analysis of Ganesh (2025); `union` is the earlier strategy that adds the
+    chance of any overflow to delta. The last two are for comparison, and for policy truncate only.
+    """
+
+    REFINED = "refined"
+    NOTE = "note"
+    UNION = "union"
+
+    def __str__(self) -> str:
+        return self.value
+
+
+@public
+class Bounds(NamedTuple):
+    """A proven interval: the exact value of the analysis lies in it."""
+
+    lower: float
+    upper: float
+
+
+@public
+@dataclass(frozen=True)
+class Phase:
+    """`steps` training steps with one scheme and one noise multiplier."""
+
+    scheme: CappedPoisson
+    noise_multiplier: float
+    steps: int
+    analysis: Analysis = Analysis.REFINED
+
+    def __post_init__(self) -> None:
+        if self.analysis is not Analysis.REFINED and self.scheme.overflow is Overflow.REJECT:
+            raise InvalidArgumentError(
+                f"analysis={self.analysis.value!r} is for overflow='truncate', not 'reject'; pass analysis='refined'"
+            )
+
+    @property
+    def rounds(self) -> int:
+        """Steps in which one given example can take part: every `cycle_length`-th."""
+        return -(-self.steps // self.scheme.cycle_length)
+
+    @property
+    def only_gaussian(self) -> bool:
+        """Whether every step uses every example, so that only a Gaussian mechanism is left."""
+        return self.scheme.sampling_probability == 1.0 and self.scheme.max_batch_size >= self.scheme.group_size
+
+    @property
+    def overflow_exponent(self) -> float:
+        """-log of the chance that no batch overflows, for the union strategy."""
+        if self.analysis is not Analysis.UNION:
+            return 0.0
+        log_one = self.scheme.log_overflow_probability
+        if log_one >= 0.0:
+            return math.inf
+        # Near 1 and near 0 the other formula loses the digits that matter.
+        log_fits = math.log(-math.expm1(log_one)) if log_one > -0.5 else math.log1p(-math.exp(log_one))
+        return -self.steps * log_fits

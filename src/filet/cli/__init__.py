@@ -1,0 +1,1 @@
+"""The `filet` command: run files, options, output, one thin function a command."""

@@ -1,0 +1,1 @@
+"""One function a command: parse, call the library, print."""

@@ -1,0 +1,273 @@
+"""The `filet` command: thin wrappers of the library, each answering one question.
+
+Exit codes: 0 answered, 1 cannot answer, 2 usage, 3 target not met (`--max-epsilon`), 130 interrupted.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from ... import __version__
+from ...errors import InvalidArgumentError, NotCertifiedError
+from ..group import TARGET_NOT_MET, Group
+from ..options import (
+    ADJACENCIES,
+    INTEGER,
+    adjacency_option,
+    analysis_option,
+    asked_delta,
+    config_option,
+    delta_option,
+    json_option,
+    required,
+    run_from,
+    run_options,
+    scheme_options,
+)
+from ..output import describe_run, note, print_json, print_pairs, print_table, progress
+from .files import plot, sample
+from .search import calibrate, plan
+
+if TYPE_CHECKING:
+    from ...scheme import CappedPoisson
+    from ..run_file import Run
+
+
+_CONTEXT = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
+
+
+@click.group("filet", cls=Group, context_settings=_CONTEXT, invoke_without_command=True)
+@click.version_option(__version__, "--version", message="filet %(version)s")
+@click.pass_context
+def main(ctx: click.Context) -> None:
+    """Privacy of training with capped Poisson batches: what a run costs, and how to plan one.
+
+    Results go to standard output, remarks to standard error. Exit codes: 0 answered, 1 cannot answer, 2 usage, 3 target
+    not met, 130 interrupted.
+    """
+    if ctx.invoked_subcommand is None:
+        click.echo(ctx.get_help())
+
+
+@main.command()
+@run_options
+@delta_option
+@adjacency_option
+@analysis_option
+@config_option
+@click.option("--max-epsilon", type=float, help="Exit with code 3 if epsilon is above this.")
+@json_option
+@click.pass_context
+def epsilon(ctx: click.Context, /, as_json: bool, **options: Any) -> None:
+    """The epsilon of a run at a given delta: a certified upper bound.
+
+    Example: filet epsilon --dataset-size 60000 --expected-batch-size 256 --max-batch-size 300 --noise-multiplier 1
+    --steps 14000 --delta 1e-5 --adjacency zero-out
+    """
+    from ..._numbers import round_down, round_up
+
+    run = run_from(options)
+    delta = asked_delta(run)
+    curve = run.curve
+    bounds = curve.epsilon_bounds(delta)
+    attack = _attack(run, delta)
+    if as_json:
+        result = {"epsilon": bounds.upper, "epsilon_lower": bounds.lower, "attack_epsilon": attack}
+        asked = {**describe_run(curve), "delta": delta, "max_epsilon": run.max_epsilon}
+        print_json("epsilon", asked, {**result, "target_met": _met(run, bounds.upper)})
+    else:
+        pairs = [
+            ("epsilon", round_up(bounds.upper)),
+            ("delta", repr(delta)),
+            ("adjacency", str(curve.adjacency)),
+            ("proven interval", f"[{round_down(bounds.lower, 6)}, {round_up(bounds.upper, 6)}] for this analysis"),
+        ]
+        if attack is not None:
+            pairs.append(("best known attack", f"{round_down(attack)} (no analysis can show less)"))
+        print_pairs(pairs + _facts(run))
+    if _met(run, bounds.upper) is False:
+        note(f"epsilon {round_up(bounds.upper)} is above max_epsilon {run.max_epsilon!r}")
+        ctx.exit(TARGET_NOT_MET)
+
+
+def _met(run: Run, value: float) -> bool | None:
+    return None if run.max_epsilon is None else value <= run.max_epsilon
+
+
+def _attack(run: Run, delta: float) -> float | None:
+    """The best known lower bound on the true epsilon; None for runs of several phases."""
+    from ...accounting.lower_bounds import epsilon_lower_bound
+
+    phases = run.accountant.phases
+    if len(phases) != 1 or run.curve.gaussian:
+        return None
+    phase = phases[0]
+    try:
+        return epsilon_lower_bound(
+            phase.scheme, noise_multiplier=phase.noise_multiplier, steps=phase.steps,
+            adjacency=run.accountant.adjacency, delta=delta,
+        )  # fmt: skip
+    except NotCertifiedError:
+        return None
+
+
+def _facts(run: Run) -> list[tuple[str, str]]:
+    """What a reader wants to see beside the number."""
+    from ..._numbers import round_up
+
+    facts = []
+    phases = run.accountant.phases
+    for number, phase in enumerate(phases, 1):
+        name = f"phase {number}" if len(phases) > 1 else "run"
+        scheme = phase.scheme
+        facts.append((
+            name,
+            f"{phase.steps} steps, {scheme.overflow}, {phase.analysis} analysis,"
+            f" {100 * scheme.utilization:.1f} % of {scheme.max_batch_size} rows used,"
+            f" overflow chance {round_up(scheme.overflow_probability, 2)} a step",
+        ))  # fmt: skip
+    return facts
+
+
+@main.command()
+@run_options
+@click.option("--epsilon", type=float, help="The epsilon of (epsilon, delta) (no default).")
+@adjacency_option
+@analysis_option
+@config_option
+@json_option
+def delta(as_json: bool, **options: Any) -> None:
+    """The delta of a run at a given epsilon: a certified upper bound."""
+    from ..._numbers import round_down, round_up
+
+    value = float(required(options, "epsilon"))
+    run = run_from(options)
+    bounds = run.curve.delta_bounds(value)
+    if as_json:
+        asked = {**describe_run(run.curve), "epsilon": value}
+        print_json("delta", asked, {"delta": bounds.upper, "delta_lower": bounds.lower})
+        return
+    print_pairs([
+        ("delta", round_up(bounds.upper)),
+        ("epsilon", repr(value)),
+        ("adjacency", str(run.curve.adjacency)),
+        ("proven interval", f"[{round_down(bounds.lower)}, {round_up(bounds.upper)}] for this analysis"),
+        *_facts(run),
+    ])  # fmt: skip
+
+
+@main.command()
+@run_options
+@delta_option
+@adjacency_option
+@analysis_option
+@config_option
+@json_option
+def explain(as_json: bool, **options: Any) -> None:
+    """The privacy statement of a run: guarantee, neighbours, mechanism, assumptions, theorems."""
+    from ...showing.statement import statement
+
+    run = run_from(options)
+    value = asked_delta(run)
+    text = statement(run.curve, value)
+    if as_json:
+        asked = {**describe_run(run.curve), "delta": value}
+        print_json("explain", asked, {"epsilon": run.curve.epsilon(value), "statement": text})
+        return
+    click.echo(text)
+
+
+@main.command()
+@scheme_options
+@click.option("--noise-multiplier", type=float, help="Noise standard deviation over the clipping norm.")
+@click.option("--steps", type=INTEGER, help="Number of training steps.")
+@click.option("--epochs", type=float, help="Instead: passes over the data set, rounded up to whole steps.")
+@delta_option
+@click.option(
+    "--adjacency",
+    type=click.Choice([*ADJACENCIES, "all"]),
+    multiple=True,
+    help="Which data sets are neighbours; may be repeated, or all (no default).",
+)
+@json_option
+def compare(as_json: bool, adjacency: tuple[str, ...], **options: Any) -> None:
+    """Epsilon of every policy and analysis, side by side.
+
+    The row "no cap" is plain Poisson sampling with batches of any size. The rows "attack" are lower bounds: explicit
+    neighbouring data sets prove that at least this much is lost.
+    """
+    from ..._numbers import round_down, round_up
+    from ..run_file import make_scheme, make_steps
+
+    if not adjacency:
+        raise InvalidArgumentError("adjacency is missing; pass --adjacency (it has no default), or --adjacency all")
+    if options.get("overflow"):
+        raise InvalidArgumentError("overflow has no place here; compare shows both policies")
+    wanted = list(ADJACENCIES) if "all" in adjacency else list(dict.fromkeys(adjacency))
+    value = float(required(options, "delta"))
+    for name in ("dataset_size", "max_batch_size", "noise_multiplier"):
+        required(options, name)
+    scheme = make_scheme(options, "the command line")
+    steps = make_steps(options, scheme, "the command line")
+    sigma = options["noise_multiplier"]
+    rows = _comparison(scheme, sigma, steps, value, wanted)
+    if as_json:
+        asked = {key: getattr(scheme, key) for key in
+                 ("dataset_size", "sampling_probability", "max_batch_size", "cycle_length")}  # fmt: skip
+        print_json(
+            "compare", {**asked, "noise_multiplier": sigma, "steps": steps, "delta": value, "adjacency": wanted}, rows
+        )
+        return
+    header = ["policy", "analysis", "utilization", *wanted]
+    print_table(header, [
+        [row["policy"], row["analysis"], f"{100 * row['utilization']:.1f} %" if row["utilization"] is not None else "-",
+         *("-" if row["epsilon"][a] is None else
+           (round_down if row["analysis"] == "attack" else round_up)(row["epsilon"][a]) for a in wanted)]
+        for row in rows
+    ])  # fmt: skip
+
+
+def _comparison(
+    scheme: CappedPoisson, sigma: float, steps: int, delta: float, wanted: list[str]
+) -> list[dict[str, Any]]:
+    from dataclasses import replace
+
+    from ...accounting.accountant import account
+    from ...accounting.lower_bounds import epsilon_lower_bound
+
+    cases: list[tuple[str, str, dict[str, Any]]] = [("no cap", "refined", {"max_batch_size": scheme.group_size})]
+    cases += [("truncate", analysis, {"overflow": "truncate"}) for analysis in ("union", "note", "refined", "attack")]
+    cases += [("reject", analysis, {"overflow": "reject"}) for analysis in ("refined", "attack")]
+    rows = []
+    with progress("accounting", len(cases) * len(wanted)) as advance:
+        for policy, analysis, change in cases:
+            row: dict[str, Any] = {"policy": policy, "analysis": analysis, "utilization": None, "epsilon": {}}
+            for adjacency in wanted:
+                row["epsilon"][adjacency] = None
+                try:
+                    changed = replace(scheme, **change)
+                    row["utilization"] = None if policy == "no cap" else changed.utilization
+                    if analysis == "attack":
+                        row["epsilon"][adjacency] = epsilon_lower_bound(
+                            changed, noise_multiplier=sigma, steps=steps, adjacency=adjacency, delta=delta
+                        )
+                    else:
+                        curve = account(
+                            changed, noise_multiplier=sigma, steps=steps, adjacency=adjacency, analysis=analysis
+                        )
+                        row["epsilon"][adjacency] = curve.epsilon(delta)
+                except NotCertifiedError as error:
+                    note(str(error))
+                except InvalidArgumentError as error:
+                    if policy != "reject":  # only reject can be impossible where the others are not
+                        raise
+                    note(str(error))
+                advance(1)
+            rows.append(row)
+    return rows
+
+
+for _command in (calibrate, plan, sample, plot):
+    main.add_command(_command)

@@ -1,0 +1,282 @@
+"""The commands that write files: `sample` and `plot`."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Any
+
+import click
+
+from ...errors import InvalidArgumentError
+from ..options import (
+    INTEGER,
+    adjacency_option,
+    analysis_option,
+    asked_delta,
+    config_option,
+    delta_option,
+    required,
+    run_from,
+    run_options,
+    scheme_options,
+)
+from ..output import note, progress
+
+if TYPE_CHECKING:
+    from ...sampling.sampler import Batches
+    from ...showing.columns import Curve
+
+
+_FORMATS = ("jsonl", "csv", "npy")
+
+
+@click.command()
+@scheme_options
+@click.option("--steps", type=INTEGER, help="Number of steps of the run (as accounted).")
+@click.option("--start", type=INTEGER, default=0, help="First step to write.  [default: 0]")
+@click.option("--key-file", type=click.Path(dir_okay=False), help="File of 16 to 64 secret random bytes.")
+@click.option("--key", help="Instead: an integer; for tests, as it shows up in process lists.")
+@click.option("--secure", is_flag=True, help="Draw from AES-256 in counter mode (extra: secure).")
+@click.option("--rank", type=INTEGER, help="Write this rank's share of every batch.")
+@click.option("--world-size", type=INTEGER, help="Number of ranks.")
+@click.option("--format", "form", type=click.Choice(_FORMATS), help="[default: from the file name, else jsonl]")
+@click.option(
+    "-o", "--output", type=click.Path(dir_okay=False), help="File to write, whole or not at all.  [default: stdout]"
+)
+def sample(form: str | None, output: str | None, **options: Any) -> None:
+    """Batches of a run, one line a step, for pipelines in any language.
+
+    Every line has max_batch_size entries: the row numbers in ascending order, then -1 for padding. JSON lines look like
+    {"step": 0, "indices": [3, 17, -1]}; CSV has the columns step, 0, 1, ...; npy is one integer matrix. Batches, and
+    their sizes, are secrets of the run.
+    """
+    from ..._files import whole_file
+    from ..run_file import make_scheme
+
+    for name in ("dataset_size", "max_batch_size", "steps"):
+        required(options, name)
+    scheme = make_scheme(options, "the command line")
+    sampler = scheme.sampler(_key(options["key"], options["key_file"]), secure=options["secure"])
+    if (options["rank"] is None) != (options["world_size"] is None):
+        raise InvalidArgumentError("rank and world_size go together; pass both or neither")
+    if options["rank"] is not None:
+        sampler = sampler.shard(options["rank"], options["world_size"])
+    batches = sampler.batches(options["steps"], options["start"])
+    form = form or _format_of(output)
+    if output is None:
+        if form == "npy":
+            raise InvalidArgumentError("npy is binary and needs a file; pass --output batches.npy")
+        for line in _lines(batches, form):
+            sys.stdout.write(line)
+        return
+    with whole_file(output) as temporary, progress("drawing", len(batches)) as advance:
+        if form == "npy":
+            _write_npy(batches, temporary, advance)
+        else:
+            with temporary.open("w", encoding="utf-8") as file:
+                _write_lines(batches, form, file, advance)
+
+
+def _key(number: str | None, path: str | None) -> bytes | int | None:
+    if number is not None and path is not None:
+        raise InvalidArgumentError("key and key_file are both given; pass one of them")
+    if path is not None:
+        try:
+            return Path(path).read_bytes()
+        except OSError as error:
+            raise InvalidArgumentError(
+                f"cannot read the key file {path!r}: {error.strerror}; pass a readable file"
+            ) from None
+    if number is None:
+        note("no key given: these batches come from a fresh key that is not kept, and cannot be drawn again")
+        return None
+    try:
+        return int(number, 0)
+    except ValueError:
+        # The value may be a secret: it is not repeated.
+        raise InvalidArgumentError(
+            "key is not an integer such as 7 or 0x1f; put secret bytes into a --key-file"
+        ) from None
+
+
+def _format_of(output: str | None) -> str:
+    if output is None:
+        return "jsonl"
+    suffix = Path(output).suffix.lstrip(".").lower()
+    if suffix not in _FORMATS:
+        raise InvalidArgumentError(
+            f"the file name {output!r} names no format; end it in .jsonl, .csv or .npy, or pass --format"
+        )
+    return suffix
+
+
+def _lines(batches: Batches, form: str) -> Iterator[str]:
+    if form == "csv":
+        batches.sampler[0]  # rows that memory cannot hold are refused here, before their names are written
+        yield ",".join(["step", *map(str, range(batches.sampler.rows))]) + "\n"
+    for step, batch in zip(batches.steps, batches, strict=True):
+        indices = batch.indices.tolist()
+        yield (
+            f"{step},{','.join(map(str, indices))}\n"
+            if form == "csv"
+            else json.dumps({"step": step, "indices": indices}) + "\n"
+        )
+
+
+def _write_lines(batches: Batches, form: str, file: IO[str], advance: Callable[[int], None]) -> None:
+    for number, line in enumerate(_lines(batches, form)):
+        file.write(line)
+        if number or form != "csv":
+            advance(1)
+
+
+def _write_npy(batches: Batches, path: Path, advance: Callable[[int], None]) -> None:
+    import numpy as np
+    from numpy.lib.format import open_memmap
+
+    shape = (len(batches), batches.sampler.rows)
+    if not len(batches):
+        with path.open("wb") as file:
+            np.save(file, np.empty(shape, dtype=np.int64))
+        return
+    matrix = open_memmap(path, mode="w+", dtype=batches[0].indices.dtype, shape=shape)
+    for row, batch in enumerate(batches):
+        matrix[row] = batch.indices
+        advance(1)
+    matrix.flush()
+
+
+KINDS = ("epsilon-steps", "delta-epsilon", "trade-off", "batch-sizes", "utilization", "frontier")
+
+
+@click.command()
+@click.argument("kind", type=click.Choice(KINDS))
+@run_options
+@delta_option
+@adjacency_option
+@analysis_option
+@config_option
+@click.option("--epsilon", type=float, help="Target, for utilization and frontier.")
+@click.option("--points", type=INTEGER, help="Number of points to compute.")
+@click.option("-o", "--output", required=True, type=click.Path(dir_okay=False), help="A .png, .svg, .pdf or .csv file.")
+def plot(kind: str, output: str, **options: Any) -> None:
+    """Draw a picture, or write its numbers to a .csv file.
+
+    epsilon-steps: privacy spent over a run. delta-epsilon: the privacy profile. trade-off: power of membership attacks.
+    batch-sizes: their law, with the cap. utilization: rows in use against the cap at a target epsilon, for each policy
+    and analysis. frontier: the noise that a target takes, against the steps.
+    """
+    from ..._files import whole_file
+
+    suffix = Path(output).suffix.lstrip(".").lower()
+    if suffix not in ("png", "svg", "pdf", "csv"):
+        raise InvalidArgumentError(f"the file name {output!r} names no format; end it in .png, .svg, .pdf or .csv")
+    curve = _ARRAYS[kind](options)
+    if suffix == "csv":
+        with whole_file(output) as temporary:
+            temporary.write_text(curve.to_csv(), encoding="utf-8")
+        return
+    from ...showing import plots
+
+    draw = {
+        "epsilon-steps": plots.plot_epsilon_of_steps,
+        "delta-epsilon": plots.plot_delta_of_epsilon,
+        "trade-off": plots.plot_trade_off,
+        "batch-sizes": plots.plot_batch_sizes,
+        "utilization": plots.plot_utilization_of_cap,
+        "frontier": plots.plot_frontier,
+    }[kind]
+    plots.save(draw(curve), output)
+
+
+def _points(options: dict[str, Any], default: int) -> int:
+    from ...showing.columns import checked_points
+
+    return checked_points(default if options["points"] is None else options["points"])
+
+
+def _epsilon_steps(options: dict[str, Any]) -> Curve:
+    from ...showing import columns
+
+    run = run_from(options)
+    if len(run.accountant.phases) != 1 or run.curve.gaussian:
+        raise InvalidArgumentError("epsilon-steps draws runs of one phase; pass a file with one, or options")
+    phase = run.accountant.phases[0]
+    one = options.get("analysis") or phase.scheme.overflow.value == "reject"
+    wanted = [phase.analysis.value] if one else ["refined", "note", "union"]
+    points = _points(options, 25)
+    with progress("accounting", points * (len(wanted) + 1)) as advance:
+        return columns.epsilon_of_steps(
+            phase.scheme,
+            noise_multiplier=phase.noise_multiplier,
+            steps=phase.steps,
+            delta=asked_delta(run),
+            adjacency=run.accountant.adjacency,
+            analyses=wanted,
+            points=points,
+            advance=advance,
+        )
+
+
+def _delta_epsilon(options: dict[str, Any]) -> Curve:
+    from ...showing import columns
+
+    points = _points(options, 41)
+    with progress("accounting", points) as advance:
+        return columns.delta_of_epsilon(run_from(options).curve, points=points, advance=advance)
+
+
+def _trade_off(options: dict[str, Any]) -> Curve:
+    from ...showing import columns
+
+    with progress("accounting", 2) as advance:
+        return columns.trade_off(run_from(options).curve, points=_points(options, 61), advance=advance)
+
+
+def _batch_sizes(options: dict[str, Any]) -> Curve:
+    from ...showing import columns
+    from ..run_file import make_scheme
+
+    for name in ("dataset_size", "max_batch_size"):
+        required(options, name)
+    return columns.batch_sizes(make_scheme(options, "the command line"))
+
+
+def _utilization(options: dict[str, Any]) -> Curve:
+    from ...scheme import CappedPoisson
+    from ...showing import columns
+
+    names = ("dataset_size", "noise_multiplier", "steps", "epsilon", "delta", "adjacency")
+    given = {name: required(options, name) for name in names}
+    cap, points = required(options, "max_batch_size"), _points(options, 7)
+    CappedPoisson(given["dataset_size"], 1.0, cap)  # checks both, before they are computed with
+    # Caps from an eighth of the given one to eight times it, as far as the data set allows.
+    factors = [2 ** (6 * i / max(points - 1, 1) - 3) for i in range(points)]
+    caps = sorted({min(given["dataset_size"], max(1, round(cap * factor))) for factor in factors})
+    with progress("calibrating", len(caps) * len(columns.STRATEGIES)) as advance:
+        return columns.utilization_of_cap(max_batch_sizes=caps, advance=advance, **given)
+
+
+def _frontier(options: dict[str, Any]) -> Curve:
+    from ...showing import columns
+    from ..run_file import make_scheme
+
+    names = ("dataset_size", "max_batch_size", "steps", "epsilon", "delta", "adjacency")
+    given = {name: required(options, name) for name in names}
+    rate = make_scheme(options, "the command line").sampling_probability
+    with progress("planning", 100) as advance:
+        points = _points(options, 7)
+        return columns.frontier_of_steps(sampling_probability=rate, points=points, advance=advance, **given)
+
+
+_ARRAYS: dict[str, Callable[[dict[str, Any]], Curve]] = {
+    "epsilon-steps": _epsilon_steps,
+    "delta-epsilon": _delta_epsilon,
+    "trade-off": _trade_off,
+    "batch-sizes": _batch_sizes,
+    "utilization": _utilization,
+    "frontier": _frontier,
+}

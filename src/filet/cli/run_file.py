@@ -1,0 +1,216 @@
+"""Runs as TOML files: a whole training configuration, several phases included, checked key by key.
+
+adjacency = "zero-out"
+delta = 1e-5
+max_epsilon = 3.0            # optional: the command line fails if epsilon is above it
+dataset_size = 60_000        # keys of a phase may stand here, for all phases
+
+[[phases]]
+sampling_probability = 0.004 # or expected_batch_size, the mean before the cap
+max_batch_size = 300
+noise_multiplier = 1.0
+steps = 14_000               # or epochs
+
+[[gaussian]]                 # optional: other Gaussian releases from the same data
+noise_multiplier = 5.0
+count = 1
+"""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ..errors import InvalidArgumentError, MissingExtraError
+
+if TYPE_CHECKING:
+    from ..accounting.accountant import Accountant
+    from ..accounting.curve import PrivacyCurve
+    from ..scheme import CappedPoisson
+
+
+RUN_KEYS = ("adjacency", "delta", "max_epsilon", "phases", "gaussian")
+SCHEME_KEYS = (
+    "dataset_size",
+    "sampling_probability",
+    "expected_batch_size",
+    "max_batch_size",
+    "overflow",
+    "cycle_length",
+)
+PHASE_KEYS = (*SCHEME_KEYS, "noise_multiplier", "steps", "epochs", "analysis")
+GAUSSIAN_KEYS = ("noise_multiplier", "count")
+
+
+def make_scheme(options: Mapping[str, Any], where: str = "the scheme") -> CappedPoisson:
+    """A `CappedPoisson` from its keys, with `expected_batch_size` (before the cap) as another way to give the rate.
+
+    >>> make_scheme({"dataset_size": 1000, "expected_batch_size": 10, "max_batch_size": 16}).sampling_probability
+    0.01
+    """
+    from .. import _checks
+    from ..scheme import CappedPoisson
+
+    given = {key: options[key] for key in SCHEME_KEYS if options.get(key) is not None}
+    for key in ("dataset_size", "max_batch_size"):
+        _require(given, key, where)
+    expected = given.pop("expected_batch_size", None)
+    if (expected is None) == ("sampling_probability" not in given):
+        raise _one_of("sampling_probability", "expected_batch_size", where, both=expected is not None)
+    if expected is not None:
+        remedy = "pass the mean number of examples in a Poisson batch, before the cap"
+        size = _checks.integer(
+            "dataset_size", given["dataset_size"], low=1, remedy="pass the number of training examples"
+        )
+        cycle = _checks.integer(
+            "cycle_length", given.get("cycle_length", 1), low=1, high=size, remedy="pass 1 for plain sampling"
+        )
+        expected = _checks.real("expected_batch_size", expected, rule="in (0, dataset_size]", remedy=remedy)
+        if not 0.0 < expected <= size // cycle:
+            raise _checks.fail(f"expected_batch_size={expected!r} is not in (0, {size // cycle}]; {remedy}")
+        given["sampling_probability"] = expected / (size // cycle)
+    return CappedPoisson(**given)
+
+
+def make_steps(options: Mapping[str, Any], scheme: CappedPoisson, where: str = "the run") -> int:
+    """`steps`, or enough steps for `epochs`: an epoch is as many expected draws (before the cap) as there are examples.
+
+    >>> scheme = make_scheme({"dataset_size": 1000, "sampling_probability": 0.015, "max_batch_size": 32})
+    >>> make_steps({"epochs": 3}, scheme)
+    200
+    """
+    from .. import _checks
+
+    steps, epochs = options.get("steps"), options.get("epochs")
+    if (steps is None) == (epochs is None):
+        raise _one_of("steps", "epochs", where, both=steps is not None)
+    if steps is not None:
+        return _checks.step_count(steps)
+    remedy = "pass the number of passes over the data set"
+    epochs = _checks.real("epochs", epochs, rule="in [0, inf)", remedy=remedy)
+    if not 0.0 <= epochs < math.inf:
+        raise _checks.fail(f"epochs={epochs!r} is not in [0, inf); {remedy}")
+    exact = epochs * scheme.dataset_size / (scheme.sampling_probability * scheme.group_size)
+    # 3 epochs at rate 0.3 are 10 steps, although 3 / 0.3 is a hair above 10 in floating point.
+    return _checks.steps_of_epochs(epochs, exact * (1 - 1e-12))
+
+
+def _require(given: Mapping[str, Any], key: str, where: str) -> Any:
+    if given.get(key) is None:
+        raise InvalidArgumentError(f"{key} is missing in {where}; it has no default")
+    return given[key]
+
+
+def _one_of(first: str, second: str, where: str, *, both: bool) -> InvalidArgumentError:
+    if both:
+        return InvalidArgumentError(f"{first} and {second} are both given in {where}; pass one of them")
+    return InvalidArgumentError(f"{first} is missing in {where}; pass it, or {second}")
+
+
+@dataclass(frozen=True)
+class Run:
+    """A checked run file: what was composed, and the question."""
+
+    accountant: Accountant
+    delta: float | None
+    max_epsilon: float | None
+
+    @property
+    def curve(self) -> PrivacyCurve:
+        return self.accountant.curve()
+
+
+def read_run(path: str | os.PathLike[str]) -> Run:
+    """Read and check a run file; every error names the file and the key."""
+    try:
+        import tomllib
+    except ModuleNotFoundError:  # Python 3.10
+        try:
+            import tomli as tomllib  # type: ignore[import-not-found,no-redef,unused-ignore]
+        except ModuleNotFoundError:
+            raise MissingExtraError(
+                "reading TOML needs Python 3.11 or the package tomli; install it with: pip install 'filet[cli]'"
+            ) from None
+    from .. import _checks
+
+    name = _checks.path(path)
+    try:
+        data = tomllib.loads(Path(name).read_text(encoding="utf-8"))
+    except OSError as error:
+        raise InvalidArgumentError(f"cannot read {name!r}: {error.strerror}; pass the path of a run file") from None
+    except (ValueError, RecursionError) as error:  # bad TOML or UTF-8, a number or a nesting beyond Python's limits
+        raise InvalidArgumentError(f"{name}: not valid TOML ({' '.join(str(error).split())}); mend the file") from None
+    try:
+        return parse_run(data)
+    except InvalidArgumentError as error:
+        raise InvalidArgumentError(f"{name}: {error}") from None
+
+
+def parse_run(data: Mapping[str, Any]) -> Run:
+    """A run from the keys of its file.
+
+    >>> run = parse_run({"adjacency": "zero-out", "delta": 1e-5, "dataset_size": 60_000, "max_batch_size": 300,
+    ...     "phases": [{"expected_batch_size": 256, "noise_multiplier": 1.0, "steps": 14_000}]})
+    >>> round(run.curve.epsilon(run.delta), 3)
+    2.852
+    """
+    from .. import _checks
+    from ..accounting.accountant import Accountant
+
+    _checks.no_unknown_keys("the run", data, (*RUN_KEYS, *PHASE_KEYS))
+    accountant = Accountant(_require(data, "adjacency", "the run"))
+    shared = {key: value for key, value in data.items() if key in PHASE_KEYS}
+    phases = _tables(data, "phases")
+    gaussians = _tables(data, "gaussian")
+    if not phases and (shared or not gaussians):
+        phases = [{}]
+    for number, phase in enumerate(phases, 1):
+        where = f"phase {number}" if data.get("phases") else "the run"
+        _checks.no_unknown_keys(where, phase, PHASE_KEYS)
+        options = _merged(shared, phase)
+        try:
+            scheme = make_scheme(options, where)
+            steps = make_steps(options, scheme, where)
+            sigma = _require(options, "noise_multiplier", where)
+            accountant.compose(scheme, sigma, steps, analysis=options.get("analysis", "refined"))
+        except InvalidArgumentError as error:
+            if where in str(error) or where == "the run":
+                raise
+            raise InvalidArgumentError(f"{where}: {error}") from None
+    for number, release in enumerate(gaussians, 1):
+        where = f"gaussian release {number}"
+        _checks.no_unknown_keys(where, release, GAUSSIAN_KEYS)
+        accountant.compose_gaussian(_require(release, "noise_multiplier", where), release.get("count", 1))
+    delta, limit = data.get("delta"), data.get("max_epsilon")
+    return Run(
+        accountant,
+        None if delta is None else float(_checks.delta_array(_plain("delta", delta))),
+        None if limit is None else float(_checks.epsilon_array(_plain("max_epsilon", limit))),
+    )
+
+
+def _merged(shared: Mapping[str, Any], phase: Mapping[str, Any]) -> dict[str, Any]:
+    """The phase's keys over the shared ones; a phase that gives one of two alternatives displaces the other."""
+    base = dict(shared)
+    for pair in (("sampling_probability", "expected_batch_size"), ("steps", "epochs")):
+        if any(key in phase for key in pair):
+            for key in pair:
+                base.pop(key, None)
+    return {**base, **phase}
+
+
+def _plain(name: str, value: Any) -> float:
+    from .. import _checks
+
+    return _checks.real(name, value, rule="of one number", remedy="pass one plain number")
+
+
+def _tables(data: Mapping[str, Any], key: str) -> list[Mapping[str, Any]]:
+    value = data.get(key, [])
+    if not isinstance(value, list) or not all(isinstance(entry, Mapping) for entry in value):
+        raise InvalidArgumentError(f"{key} is not a list of tables; write each one as [[{key}]]")
+    return value

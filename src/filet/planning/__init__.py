@@ -1,0 +1,1 @@
+"""How to run: calibration, plans and frontiers."""

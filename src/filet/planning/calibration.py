@@ -1,0 +1,304 @@
+"""One root finder (`roots`), three unknowns: the noise, the steps or the sampling probability that a privacy target allows.
+
+All three look for the largest `x` whose cost is at or below zero, where the cost never falls as `x` grows: `x` is minus
+the logarithm of the noise, or the logarithm of the steps or of the probability. A few coarse looks, a millisecond or
+so each, bring `x` within about a part in a thousand; certified epsilons do the rest, and only a point whose certified
+epsilon is at or below the target is ever returned.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+from .. import _checks
+from .._public import public
+from ..accounting.terms import Adjacency, Analysis, Phase
+from ..errors import InvalidArgumentError
+from ..scheme import CappedPoisson, Overflow
+from .roots import Bracket, Cost, climb
+from .target import Target
+
+LEAST_NOISE, MOST_NOISE = 0.05, 1e9  # where noise is looked for
+_MOST_STEPS = 10**12
+_LEAST_PROBABILITY = 1e-15
+_TOLERANCE = 2e-5  # relative, of noise and probability; the bounds' own slack comes on top
+_LOOK_TOLERANCE = 3e-4
+_SLOPE = 1.3  # of log epsilon, roughly, before two points are known
+_NOISE_LIMITS = (-math.log(MOST_NOISE), -math.log(LEAST_NOISE))
+
+
+def _spread(noise: float, adjacency: Adjacency) -> float:
+    """Variance of one step's loss over p**2, for small p."""
+    x = min(noise**-2.0, 600.0)
+    return 4.0 * math.sinh(x) if adjacency is Adjacency.REPLACE_ONE else math.expm1(x)
+
+
+def _guess_noise(target: Target, scheme: CappedPoisson, rounds: int) -> float:
+    """The noise that the central limit theorem would take for plain Poisson sampling."""
+    chance = max(scheme.inclusion_probability, 1e-130)  # its square must not vanish
+    goal = target.gaussian_shift() ** 2 / rounds / chance**2
+    x = math.asinh(goal / 4.0) if target.adjacency is Adjacency.REPLACE_ONE else math.log1p(goal)
+    return x**-0.5 if x > 0.0 else MOST_NOISE
+
+
+def refine(look: Cost, cost: Cost, guess: float, limits: tuple[float, float], *,
+           tolerance: Callable[[float], float] = lambda x: _TOLERANCE, slope: float = _SLOPE) -> Bracket:  # fmt: skip
+    """Coarse looks first, then costs around what they found."""
+    rough = climb(look, guess, 0.25, limits, tolerance=_LOOK_TOLERANCE)
+    start = rough.good if rough.good is not None else limits[0]
+    return climb(cost, start, 0.01, limits, tolerance=tolerance(start), slope=slope)
+
+
+def solve(look: Cost, cost: Cost, proof: Cost, guess: float, limits: tuple[float, float]) -> float | None:
+    """The largest `x` with proof(x) <= 0, found by the cheaper `look` and `cost`; None if there is none."""
+    found = refine(look, cost, guess, limits).good
+    if found is None:
+        return None
+    retreat = _TOLERANCE
+    while proof(found) > 0.0:
+        if found <= limits[0]:
+            return None
+        found, retreat = max(limits[0], found - retreat), 2.0 * retreat
+    return found
+
+
+def rough_noise(target: Target, scheme: CappedPoisson, steps: int, guess: float | None = None) -> float:
+    """About the noise that the target takes, by coarse looks; infinite if no noise is enough."""
+    stride = 0.25 if guess is None else 0.1
+    if guess is None:
+        guess = _guess_noise(target, scheme, Phase(scheme, 1.0, steps).rounds)
+    found = climb(lambda x: target.look(scheme, math.exp(-x), steps, thorough=False), -math.log(guess), stride,
+                  _NOISE_LIMITS, tolerance=1e-3, slope=1.2 * math.sqrt(-math.log(target.delta)))  # fmt: skip
+    if found.good is None:
+        return math.inf
+    return math.exp(-(found.good if found.root is None else found.root))
+
+
+def noise_for(target: Target, scheme: CappedPoisson, steps: int, guess: float | None = None) -> float | None:
+    """The smallest noise in the searched range that meets the target; None if none does."""
+    if guess is None or not math.isfinite(guess):
+        guess = _guess_noise(target, scheme, Phase(scheme, 1.0, steps).rounds)
+    found = solve(
+        lambda x: target.look(scheme, math.exp(-x), steps),
+        lambda x: target.search_cost(scheme, math.exp(-x), steps),
+        lambda x: target.cost(scheme, math.exp(-x), steps),
+        -math.log(guess),
+        _NOISE_LIMITS,
+    )
+    return None if found is None else math.exp(-found)
+
+
+def _checked_scheme(scheme: Any) -> CappedPoisson:
+    if not isinstance(scheme, CappedPoisson):
+        raise _checks.fail(f"scheme={_checks.show(scheme)} is not a CappedPoisson; pass filet.CappedPoisson(...)")
+    return scheme
+
+
+def _checked_steps(steps: Any) -> int:
+    return _checks.integer("steps", steps, low=1, remedy="pass the whole number of training steps, at least 1")
+
+
+@public
+def calibrate_noise_multiplier(
+    scheme: CappedPoisson,
+    *,
+    steps: int,
+    epsilon: float,
+    delta: float,
+    adjacency: Adjacency | str,
+    analysis: Analysis | str = Analysis.REFINED,
+) -> float:
+    """The smallest noise multiplier with which `steps` steps of the scheme stay within (epsilon, delta).
+
+    >>> scheme = CappedPoisson(60_000, 256 / 60_000, 300)
+    >>> noise = calibrate_noise_multiplier(scheme, steps=14_000, epsilon=3.0, delta=1e-5, adjacency="zero-out")
+    >>> round(noise, 3)
+    0.974
+    >>> account(scheme, noise_multiplier=noise, steps=14_000, adjacency="zero-out").epsilon(1e-5) <= 3.0
+    True
+
+    Guarantees: `account` of the result gives an epsilon at or below the target. The result is at most a part in 10,000
+    above the exact answer of the analysis. A target that no noise meets raises `InvalidArgumentError` and says why.
+
+    Arguments:
+        scheme: how batches are drawn.
+        steps: number of training steps.
+        epsilon, delta: the privacy budget.
+        adjacency, analysis: as for `account`.
+    """
+    scheme, steps = _checked_scheme(scheme), _checked_steps(steps)
+    target = Target.checked(epsilon, delta, adjacency, analysis)
+    phase = Phase(scheme, 1.0, steps, target.analysis)
+    overflow = -math.expm1(-phase.overflow_exponent)
+    if 2.0 * overflow >= target.delta:
+        raise InvalidArgumentError(
+            f"delta={target.delta:.3g} cannot be met by any noise: analysis='union' adds at least twice the chance"
+            f" {overflow:.3g} that one of {steps} batches overflows; lower sampling_probability, raise max_batch_size,"
+            " or pass analysis='refined'"
+        )
+    noise = noise_for(target, scheme, steps)
+    if noise is None:
+        spent = target.spent(scheme, MOST_NOISE, steps)
+        raise InvalidArgumentError(
+            f"{target.describe()} cannot be met by any noise: even noise_multiplier={MOST_NOISE:.0e} costs epsilon"
+            f" {spent:.4g}, because batches that are drawn again reveal dataset_size; lower sampling_probability, raise"
+            " max_batch_size, or pass overflow='truncate'"
+            if scheme.overflow is Overflow.REJECT and target.adjacency is Adjacency.ADD_REMOVE
+            else f"{target.describe()} cannot be met: even noise_multiplier={MOST_NOISE:.0e} costs epsilon {spent:.4g};"
+            " raise epsilon or delta"
+        )
+    if noise <= LEAST_NOISE * (1 + 1e-9):
+        raise InvalidArgumentError(
+            f"{target.describe()} is met even by noise_multiplier={LEAST_NOISE}, which hides nothing of a batch: an"
+            f" example is used at all with chance {_chance_of_use(phase):.3g}; lower epsilon or delta"
+        )
+    return noise
+
+
+def _chance_of_use(phase: Phase) -> float:
+    inclusion = phase.scheme.inclusion_probability
+    return 1.0 if inclusion >= 1.0 else -math.expm1(phase.rounds * math.log1p(-inclusion))
+
+
+@public
+def calibrate_steps(
+    scheme: CappedPoisson,
+    *,
+    noise_multiplier: float,
+    epsilon: float,
+    delta: float,
+    adjacency: Adjacency | str,
+    analysis: Analysis | str = Analysis.REFINED,
+) -> int:
+    """The largest number of steps of the scheme that stays within (epsilon, delta).
+
+    >>> scheme = CappedPoisson(60_000, 256 / 60_000, 300)
+    >>> steps = calibrate_steps(scheme, noise_multiplier=1.0, epsilon=1.0, delta=1e-5, adjacency="zero-out")
+    >>> round(steps, -1)
+    1790
+
+    Guarantees: `account` of the result gives an epsilon at or below the target, and of one step more (one cycle more
+    if `cycle_length > 1`) an epsilon above it. If even one step costs too much, `InvalidArgumentError` says how much.
+
+    Arguments:
+        scheme: how batches are drawn.
+        noise_multiplier: standard deviation of the Gaussian noise on the sum, divided by the clipping norm.
+        epsilon, delta: the privacy budget.
+        adjacency, analysis: as for `account`.
+    """
+    scheme, noise = _checked_scheme(scheme), _checks.noise_multiplier(noise_multiplier)
+    target = Target.checked(epsilon, delta, adjacency, analysis)
+    if noise == math.inf:
+        raise InvalidArgumentError("noise_multiplier=inf allows any number of steps; pass a finite number")
+    # An example takes part once in a cycle, so that only whole cycles cost; the union strategy counts every batch.
+    unit = 1 if target.analysis is Analysis.UNION else scheme.cycle_length
+    known: dict[int, float] = {}
+
+    def cost(rounds: int) -> float:
+        if rounds not in known:
+            known[rounds] = target.cost(scheme, noise, rounds * unit)
+        return known[rounds]
+
+    if noise == 0.0:
+        raise InvalidArgumentError(
+            f"{target.describe()} cannot be met: noise_multiplier=0 costs epsilon inf in one step; raise it"
+        )
+    variance = _spread(noise, target.adjacency) * scheme.sampling_probability**2
+    guess = target.gaussian_shift() ** 2 / max(variance, 1e-300)
+    found = refine(
+        lambda x: target.look(scheme, noise, round(math.exp(x)) * unit),
+        lambda x: cost(round(math.exp(x))),
+        math.log(min(max(guess, 1.0), _MOST_STEPS)),
+        (0.0, math.log(_MOST_STEPS)),
+        tolerance=lambda x: max(1e-6, 0.3 * math.exp(-x)),
+        slope=0.6,
+    )
+    if found.good is None:
+        spent = target.spent(scheme, noise, unit)
+        raise InvalidArgumentError(
+            f"{target.describe()} cannot be met: even one step at noise_multiplier={noise:.6g} costs epsilon"
+            f" {spent:.4g} > {target.epsilon:.6g}; raise noise_multiplier, or lower sampling_probability"
+        )
+    if found.bad is None:
+        raise InvalidArgumentError(
+            f"{target.describe()} is met even by {_MOST_STEPS} steps at noise_multiplier={noise:.6g}; any run you can"
+            " finish is within it"
+        )
+    return _last_good(cost, known) * unit
+
+
+def _last_good(cost: Callable[[int], float], known: dict[int, float]) -> int:
+    """The integer that is good while the next one is not, from the closest ones known."""
+    good = max(rounds for rounds, value in known.items() if value <= 0.0)
+    bad = min(rounds for rounds, value in known.items() if value > 0.0 and rounds > good)
+    while bad - good > 1:
+        middle = (good + bad) // 2
+        if cost(middle) <= 0.0:
+            good = middle
+        else:
+            bad = middle
+    return good
+
+
+@public
+def calibrate_sampling_probability(
+    scheme: CappedPoisson,
+    *,
+    noise_multiplier: float,
+    steps: int,
+    epsilon: float,
+    delta: float,
+    adjacency: Adjacency | str,
+    analysis: Analysis | str = Analysis.REFINED,
+) -> float:
+    """The largest sampling probability with which the run stays within (epsilon, delta).
+
+    >>> scheme = CappedPoisson(60_000, 256 / 60_000, 256, overflow="reject")
+    >>> p = calibrate_sampling_probability(
+    ...     scheme, noise_multiplier=1.0, steps=14_000, epsilon=3.0, delta=1e-5, adjacency="add-remove")
+    >>> round(p * 60_000, 1)
+    277.7
+
+    Guarantees: `account` with the result gives an epsilon at or below the target; it is at most a part in 10,000 below
+    the exact answer of the analysis.
+
+    Arguments:
+        scheme: how batches are drawn; its own `sampling_probability` does not matter.
+        noise_multiplier: standard deviation of the Gaussian noise on the sum, divided by the clipping norm.
+        steps: number of training steps.
+        epsilon, delta: the privacy budget.
+        adjacency, analysis: as for `account`.
+    """
+    scheme, steps = _checked_scheme(scheme), _checked_steps(steps)
+    noise = _checks.noise_multiplier(noise_multiplier)
+    target = Target.checked(epsilon, delta, adjacency, analysis)
+    if noise == 0.0:
+        raise InvalidArgumentError(
+            f"{target.describe()} cannot be met: noise_multiplier=0 costs epsilon inf at any probability; raise it"
+        )
+    highest = 0.0
+    if scheme.overflow is Overflow.REJECT and scheme.max_batch_size < scheme.group_size:
+        highest = math.log1p(-1e-6)  # at 1 no batch is ever accepted
+
+    def at(x: float) -> CappedPoisson:
+        return replace(scheme, sampling_probability=min(math.exp(x), 1.0))
+
+    rounds = Phase(scheme, noise, steps).rounds
+    guess = target.gaussian_shift() / math.sqrt(rounds * max(_spread(noise, target.adjacency), 1e-300))
+    guess = min(max(guess, _LEAST_PROBABILITY), scheme.max_batch_size / scheme.group_size, 1.0)
+    best = solve(
+        lambda x: target.look(at(x), noise, steps),
+        lambda x: target.search_cost(at(x), noise, steps),
+        lambda x: target.cost(at(x), noise, steps),
+        math.log(guess),
+        (math.log(_LEAST_PROBABILITY), highest),
+    )
+    if best is None:
+        raise InvalidArgumentError(
+            f"{target.describe()} cannot be met by any sampling_probability above {_LEAST_PROBABILITY:.0e} at"
+            f" noise_multiplier={noise:.6g} and {steps} steps; raise noise_multiplier, or lower steps"
+        )
+    return at(best).sampling_probability

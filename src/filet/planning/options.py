@@ -1,0 +1,102 @@
+"""One way to run that meets a target, with its certified numbers."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+from .._binomial import log_sf
+from .._public import public
+from ..accounting.terms import Analysis
+from ..scheme import CappedPoisson
+
+
+@public
+@dataclass(frozen=True)
+class Option:
+    """One way to run that meets the target.
+
+    name: "reject", "truncate", "note", "union", "fixed-size", "microbatches" or "ideal".
+    epsilon: what the run is certified to cost, at or below the target.
+    rows_per_step: rows that the hardware processes in a step, padding included, on average.
+    fixed_shape: whether every step is one batch of `max_batch_size` rows; `Plan.best` is such an option.
+    ratio_to_ideal: `run_noise` over that of the unreachable ideal at the same hardware cost.
+    """
+
+    name: str
+    description: str
+    scheme: CappedPoisson
+    analysis: Analysis
+    noise_multiplier: float
+    steps: int
+    epsilon: float
+    max_batch_size: int
+    rows_per_step: float
+    fixed_shape: bool
+    ratio_to_ideal: float
+
+    @property
+    def recommendable(self) -> bool:
+        return self.fixed_shape and self.analysis is Analysis.REFINED
+
+    @property
+    def expected_batch_size(self) -> float:
+        return self.scheme.expected_batch_size
+
+    @property
+    def utilization(self) -> float:
+        """Share of the hardware's rows that hold examples."""
+        return self.expected_batch_size / self.rows_per_step
+
+    @property
+    def wasted_percent(self) -> float:
+        """Rows of padding, in percent."""
+        return 100.0 * max(0.0, 1.0 - self.utilization)
+
+    @property
+    def overflow_probability(self) -> float:
+        """Chance that a Poisson draw exceeds `max_batch_size`."""
+        n, p = self.scheme.group_size, self.scheme.sampling_probability
+        return math.exp(log_sf(self.max_batch_size + 1, n, p))
+
+    @property
+    def effective_noise(self) -> float:
+        """Noise on the mean gradient of one step, in clipping norms: `noise_multiplier / expected_batch_size`."""
+        return self.noise_multiplier / self.expected_batch_size
+
+    @property
+    def run_noise(self) -> float:
+        """Noise on the average of all the run's mean gradients: `effective_noise / sqrt(steps)`. Options rank by it."""
+        return self.effective_noise / math.sqrt(self.steps)
+
+    @property
+    def hardware_rows(self) -> float:
+        """Rows that the hardware processes in the whole run, on average."""
+        return self.rows_per_step * self.steps
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain JSON types."""
+        return {
+            "name": self.name,
+            "description": self.description,
+            "fixed_shape": self.fixed_shape,
+            "dataset_size": self.scheme.dataset_size,
+            "sampling_probability": self.scheme.sampling_probability,
+            "max_batch_size": self.max_batch_size,
+            "overflow": self.scheme.overflow.value,
+            "cycle_length": self.scheme.cycle_length,
+            "analysis": self.analysis.value,
+            "noise_multiplier": self.noise_multiplier,
+            "steps": self.steps,
+            "epsilon": self.epsilon,
+            "expected_batch_size": self.expected_batch_size,
+            "rows_per_step": self.rows_per_step,
+            "hardware_rows": self.hardware_rows,
+            "utilization": self.utilization,
+            "wasted_percent": self.wasted_percent,
+            "overflow_probability": self.overflow_probability,
+            "effective_noise": self.effective_noise,
+            "run_noise": self.run_noise,
+            "ratio_to_ideal": self.ratio_to_ideal,
+        }

@@ -1,0 +1,168 @@
+"""How to run: noise, sampling probability, cap and policy that waste the least, at a privacy target.
+
+Options are compared at equal hardware cost, `steps * max_batch_size` rows, by the noise that is left on the mean
+gradient: `noise_multiplier / expected_batch_size` of one step, over the square root of the number of steps for the
+run as a whole. The search over the sampling probability uses coarse looks; what it finds is calibrated and certified.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
+
+from .. import _checks
+from .._public import public
+from ..accounting.terms import Adjacency, Analysis
+from ..errors import InvalidArgumentError
+from .hardware import checked_settings
+from .options import Option
+from .strategies import FIXED_SIZE, IDEAL, MICROBATCHES, STRATEGIES, best_option
+from .target import Target
+
+Progress = Callable[[float, str], None]
+"""Called with the share of the work that is done, in [0, 1], and with what comes next; "done" at the end."""
+
+
+@public
+@dataclass(frozen=True)
+class Plan:
+    """Ways to run within (epsilon, delta), the least noisy first. Made by `plan`.
+
+    `options` ranks all of them, the unreachable ideal included; `best` is the first that gives every step one batch of
+    the fixed shape and rests on the refined analysis. `skipped` says why a strategy is missing.
+    """
+
+    dataset_size: int
+    epsilon: float
+    delta: float
+    adjacency: Adjacency
+    options: tuple[Option, ...]
+    skipped: tuple[str, ...] = ()
+
+    @cached_property
+    def best(self) -> Option:
+        """The least noisy option with fixed shapes and the refined analysis, which proves the most about each sampler."""
+        return next(option for option in self.options if option.recommendable)
+
+    def option(self, name: str) -> Option:
+        """The least noisy option of that name."""
+        for option in self.options:
+            if option.name == name:
+                return option
+        names = ", ".join(dict.fromkeys(repr(option.name) for option in self.options))
+        raise _checks.fail(f"name={_checks.show(name)} is not in this plan; pass one of {names}")
+
+    def table(self) -> str:
+        """The options as plain text. Noise is rounded up and probabilities down, so that copied figures stay safe."""
+        head = ("option", "batch", "steps", "probability", "noise", "used rows", "wasted", "overflow", "noise/example",
+                "x ideal")  # fmt: skip
+        rows = [head]
+        for o in self.options:
+            rows.append((
+                o.name + (" *" if o is self.best else ""),
+                str(o.max_batch_size),
+                str(o.steps),
+                f"{_rounded(o.scheme.sampling_probability, math.floor):.6g}",
+                f"{_rounded(o.noise_multiplier, math.ceil):.6g}",
+                f"{100 * o.utilization:.1f} %",
+                f"{o.wasted_percent:.1f} %",
+                f"{o.overflow_probability:.2g}",
+                f"{o.effective_noise:.4g}",
+                f"{o.ratio_to_ideal:.3f}",
+            ))  # fmt: skip
+        widths = [max(len(row[i]) for row in rows) for i in range(len(head))]
+        lines = [
+            "  ".join(
+                cell.ljust(w) if i == 0 else cell.rjust(w) for i, (cell, w) in enumerate(zip(row, widths, strict=True))
+            )
+            for row in rows
+        ]
+        title = (f"dataset_size={self.dataset_size}, epsilon={self.epsilon:g}, delta={self.delta:g}, {self.adjacency};"
+                 " * is the best with fixed shapes")  # fmt: skip
+        return "\n".join([title, *lines, *(f"skipped {reason}" for reason in self.skipped)])
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain JSON types; the options in order, `best` as its place among them."""
+        return {
+            "dataset_size": self.dataset_size,
+            "epsilon": self.epsilon,
+            "delta": self.delta,
+            "adjacency": self.adjacency.value,
+            "best": self.options.index(self.best),
+            "options": [option.to_dict() for option in self.options],
+            "skipped": list(self.skipped),
+        }
+
+
+def _rounded(value: float, how: Callable[[float], int]) -> float:
+    """Six significant digits, rounded up or down."""
+    scale = 10.0 ** (5 - math.floor(math.log10(value)))
+    return how(value * scale) / scale
+
+
+@public
+def plan(
+    *,
+    dataset_size: int,
+    max_batch_size: int | Iterable[int],
+    epsilon: float,
+    delta: float,
+    adjacency: Adjacency | str,
+    steps: int | Iterable[int] | None = None,
+    epochs: float | None = None,
+    cycle_length: int = 1,
+    progress: Progress | None = None,
+) -> Plan:
+    """Find the sampling probability and the noise of every strategy at a privacy target, and rank them.
+
+    >>> plans = plan(dataset_size=60_000, max_batch_size=256, steps=14_000, epsilon=3.0, delta=1e-5, adjacency="zero-out")
+    >>> plans.best.name, round(plans.best.utilization, 2), round(plans.best.ratio_to_ideal, 2)
+    ('reject', 0.95, 1.04)
+
+    Every option meets (epsilon, delta), certified. The hardware spends the same on each: `steps` batches of
+    `max_batch_size` rows. Plain Poisson sampling in microbatches takes a second batch on overflow, and so gets
+    fewer steps for the same rows; the ideal would fill every row and never overflow, which no sampler can.
+
+    Guarantees: for each strategy the noise is calibrated as by `calibrate_noise_multiplier`; the sampling probability
+    minimises `run_noise` to about a part in a thousand. Nothing is written anywhere, so that an interruption is safe.
+
+    Arguments:
+        dataset_size: number of examples.
+        max_batch_size: rows that the hardware takes at once; several to compare.
+        epsilon, delta, adjacency: the privacy target.
+        steps: number of training steps; several to compare. Or:
+        epochs: hardware rows in passes over the data, so that steps = ceil(epochs * dataset_size / max_batch_size)
+            and every `max_batch_size` costs the same.
+        cycle_length: number of groups of cyclic sampling, as for `CappedPoisson`.
+        progress: called with the share of the work done and a label.
+    """
+    target = Target.checked(epsilon, delta, adjacency, Analysis.REFINED)
+    settings = checked_settings(dataset_size, max_batch_size, steps, epochs, cycle_length)
+    strategies = (IDEAL, *STRATEGIES, FIXED_SIZE, MICROBATCHES)
+    options: list[Option] = []
+    skipped: list[str] = []
+    for at, (hardware, count) in enumerate(settings):
+        ideal = None
+        for turn, strategy in enumerate(strategies):
+            if progress is not None:
+                share = (at + turn / len(strategies)) / len(settings)
+                progress(share, f"{strategy.name}, batch {hardware.max_batch_size}, {count} steps")
+            option = best_option(target, strategy, hardware, count)
+            if option is None:
+                skipped.append(
+                    f"{strategy.name} (batch {hardware.max_batch_size}, {count} steps): no noise meets the target"
+                )
+                continue
+            if ideal is None:
+                ideal = option.run_noise
+            options.append(replace(option, ratio_to_ideal=option.run_noise / ideal))
+    if progress is not None:
+        progress(1.0, "done")
+    if not any(option.recommendable for option in options):
+        raise InvalidArgumentError(f"{target.describe()} cannot be met by any strategy; raise epsilon or delta")
+    options.sort(key=lambda option: option.run_noise)
+    first = settings[0][0]
+    return Plan(first.dataset_size, target.epsilon, target.delta, target.adjacency, tuple(options), tuple(skipped))

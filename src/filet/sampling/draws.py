@@ -1,0 +1,112 @@
+"""Exact draws from a stream of words: bounded integers, batch sizes, uniform subsets, Gaussians."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import ndtri
+
+from .streams import Stream, Words
+
+Indices = NDArray[np.signedinteger[Any]]
+
+WORD = 2**64
+
+
+def index_dtype(dataset_size: int) -> np.dtype[np.signedinteger[Any]]:
+    """The smallest signed integer type that holds both -1 and `dataset_size - 1`.
+
+    >>> index_dtype(128), index_dtype(129)
+    (dtype('int8'), dtype('int16'))
+    """
+    kinds: tuple[type[np.signedinteger[Any]], ...] = (np.int8, np.int16, np.int32, np.int64)
+    return np.dtype(next(kind for kind in kinds if dataset_size - 1 <= np.iinfo(kind).max))
+
+
+def integers_below(stream: Stream, bound: int, count: int) -> Words:
+    """`count` independent integers, each exactly uniform on [0, bound).
+
+    Words beyond the last multiple of `bound` are drawn again, which happens with chance `bound / 2**64` or less.
+    After 64 rounds (chance below 2**-64) the rest is taken as it is, so that the loop has an end.
+    """
+    words = stream.words(count)
+    excess = WORD % bound
+    if excess:
+        last = np.uint64(WORD - excess - 1)
+        for _ in range(64):
+            over = np.flatnonzero(words > last)
+            if not over.size:
+                break
+            words[over] = stream.words(over.size)
+    divisor = np.uint64(bound)
+    return words - words // divisor * divisor
+
+
+def subset(stream: Stream, population: int, size: int, dtype: np.dtype[Any]) -> Indices:
+    """A uniformly random `size`-subset of [0, population), in ascending order, in O(size) time and memory.
+
+    The distinct values among uniform draws are, given how many they are, equally likely to be any set of that many:
+    the draws treat all elements alike. So too many may be thinned at random places, and too few may be extended
+    by random ranks within the complement, until the size is right: every round removes or adds at least one.
+    """
+    if 2 * size > population:
+        inside = np.ones(population, dtype=np.bool_)
+        inside[subset(stream, population, population - size, dtype)] = False
+        return np.flatnonzero(inside).astype(dtype)
+    chosen = _distinct(_rough_draws(stream, population, size).astype(dtype))
+    while chosen.size > size:
+        kept = np.ones(chosen.size, dtype=np.bool_)
+        kept[integers_below(stream, chosen.size, chosen.size - size)] = False
+        chosen = chosen[kept]
+    while chosen.size < size:
+        ranks = _distinct(integers_below(stream, population - chosen.size, size - chosen.size).astype(dtype))
+        # The r-th absent element is r plus the number of chosen elements before it.
+        before = np.searchsorted(chosen - np.arange(chosen.size, dtype=dtype), ranks, side="right")
+        chosen = np.sort(np.concatenate((chosen, ranks + before.astype(dtype))))
+    return chosen
+
+
+def _rough_draws(stream: Stream, population: int, size: int) -> NDArray[np.unsignedinteger[Any]]:
+    """Independent uniform integers below `population`, likely enough of them for `size` distinct ones.
+
+    Small populations take half a word each. Draws that would be biased are dropped, not repeated.
+    """
+    width = 32 if population <= 2**24 else 64
+    excess = 2**width % population
+    # Expected losses: size**2 / 2n + size**3 / 2n**2 (integers only, so that no platform rounds differently).
+    loss = size * size // (2 * population)
+    loss += loss * size // population + (size * excess >> width)
+    count = size + (loss + 4 * math.isqrt(loss) + 4 if loss else 0)
+    draws: NDArray[np.unsignedinteger[Any]]
+    if width == 32:
+        draws = stream.words((count + 1) // 2).astype("<u8", copy=False).view("<u4")[:count]
+    else:
+        draws = stream.words(count)
+    if excess and count and draws.max() >= 2**width - excess:
+        draws = draws[draws < 2**width - excess]
+    divisor = draws.dtype.type(population)
+    return draws - draws // divisor * divisor
+
+
+def _distinct(values: Indices) -> Indices:
+    """The distinct values in ascending order."""
+    values = np.sort(values)
+    new = np.empty(values.size, dtype=np.bool_)
+    new[:1] = True
+    np.not_equal(values[1:], values[:-1], out=new[1:])
+    return values[new]
+
+
+def normals(stream: Stream, count: int) -> NDArray[np.float64]:
+    """`count` standard Gaussians by inversion: 127 bits of tail probability and a sign bit each.
+
+    The largest magnitude is 13.1, which a true Gaussian exceeds with chance 2**-128.
+    """
+    high, low = stream.words(2 * count).reshape(2, count)
+    sign = np.where(low & np.uint64(1), -1.0, 1.0)
+    # Half a unit keeps the tail above 0, and a tail of exactly 1/2 is a Gaussian of 0.
+    tail = high * 2.0**-65 + ((low >> np.uint64(1)) + 0.5) * 2.0**-128
+    return np.asarray(sign * -ndtri(np.minimum(tail, 0.5)), dtype=np.float64)

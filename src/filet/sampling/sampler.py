@@ -1,0 +1,201 @@
+"""Keyed, random-access samplers: fixed-shape batches of a `CappedPoisson`, at any data set size."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator, Sequence
+from typing import Any, NoReturn, overload
+
+import numpy as np
+
+from .. import _checks
+from .._public import public
+from ..scheme import CappedPoisson
+from .batch import Batch
+from .draws import Indices, index_dtype, subset
+from .keys import Key
+from .partition import Partition
+from .size_law import size_law
+from .streams import Purpose, open_source
+
+
+@public
+class Sampler:
+    """Batches of a scheme: `sampler[step]` depends on the key and the step alone, in any process and any order.
+
+    >>> from filet.scheme import CappedPoisson
+    >>> scheme = CappedPoisson(dataset_size=10**12, sampling_probability=3e-12, max_batch_size=4)
+    >>> sampler = scheme.sampler(key=b"16 secret bytes!")
+    >>> sampler[5].indices
+    array([265727774258, 482261867136, 624497552350, 917795195657])
+    >>> [batch.size for batch in sampler.batches(steps=7, start=5)]
+    [4, 2]
+
+    Guarantees: batches of different steps are independent, and each follows the scheme's law exactly: the size is
+    that of the capped (or conditioned) binomial, and given its size every set of examples is equally likely. An
+    empty batch is a batch of padding, never skipped. With `cycle_length = b > 1`, the key also fixes a
+    random partition into `b` groups of `dataset_size // b` examples, the remainder being left out; step `t` draws
+    from group `t mod b`. A draw costs time and memory in proportion to the batch, not to the data set.
+
+    Use one key for one run: two runs that share a key share their batches, and no accountant allows for that. A
+    pickled sampler contains its key, so that worker processes can draw; treat it as a secret.
+
+    Arguments:
+        scheme: what to sample.
+        key: 16 to 64 secret bytes, or an integer below 2**256 (a small one is easy to guess: for tests and examples
+            only). None draws a fresh key from the operating system.
+        secure: draw from AES-256 in counter mode instead of Philox; needs `pip install 'filet[secure]'`. The law is
+            the same, the batches differ.
+    """
+
+    def __init__(self, scheme: CappedPoisson, key: bytes | int | None = None, *, secure: bool = False) -> None:
+        if not isinstance(scheme, CappedPoisson):
+            raise _checks.fail(f"scheme={_checks.show(scheme)} is not a CappedPoisson; pass filet.CappedPoisson(...)")
+        if not isinstance(secure, (bool, np.bool_)):
+            raise _checks.fail(f"secure={_checks.show(secure)} is not a bool; pass True or False")
+        self.scheme = scheme
+        self.secure = bool(secure)
+        self.rank = 0
+        self.world_size = 1
+        self._key = Key(key)
+        self._open()
+
+    def _open(self) -> None:
+        self._source = open_source(self._key, secure=self.secure)
+        self._partition = Partition(self._source, self.scheme.dataset_size, self.scheme.cycle_length)
+        self._dtype = index_dtype(self.scheme.dataset_size)
+
+    def __getstate__(self) -> dict[str, Any]:
+        # Plain values: tables are rebuilt rather than sent to every worker, and no place in the code is named.
+        public = {name: getattr(self, name) for name in ("scheme", "secure", "rank", "world_size")}
+        return {**public, "key": self._key.secret}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self._key = Key.from_secret(state["key"])
+        vars(self).update({name: value for name, value in state.items() if name != "key"})
+        self._open()
+
+    def __repr__(self) -> str:
+        part = f", rank={self.rank}, world_size={self.world_size}" if self.world_size > 1 else ""
+        return f"Sampler({self.scheme!r}, secure={self.secure}{part})"
+
+    @property
+    def rows(self) -> int:
+        """Rows of every batch: `max_batch_size`, or this rank's equal share of it, rounded up."""
+        return -(-self.scheme.max_batch_size // self.world_size)
+
+    @overload
+    def __getitem__(self, step: slice) -> Batches: ...
+    @overload
+    def __getitem__(self, step: int) -> Batch: ...
+    def __getitem__(self, step: int | slice) -> Batch | Batches:
+        """The batch of one step, or a lazy sequence for a slice with an explicit stop."""
+        if isinstance(step, slice):
+            return Batches(self, _step_range(step))
+        return self._batch(_step(step))
+
+    def __iter__(self) -> NoReturn:
+        # Without this, Python would iterate through __getitem__, for ever.
+        raise TypeError("a Sampler has no end; iterate over sampler.batches(steps)")
+
+    def batches(self, steps: int, start: int = 0) -> Batches:
+        """The batches of a run of `steps` steps, from step `start` on, as a lazy sequence.
+
+        `steps` is the number that is accounted, also when resuming: the batches are those of steps `start` to
+        `steps - 1`. Resuming costs nothing, since no earlier batch is drawn.
+        """
+        steps = _checks.step_count(steps)
+        start = _checks.integer(
+            "start", start, low=0, high=steps, remedy="pass the first step to draw, at most the run's number of steps"
+        )
+        return Batches(self, range(start, steps))
+
+    def shard(self, rank: int, world_size: int) -> Sampler:
+        """The part of every batch that one of `world_size` ranks processes.
+
+        The cap holds for the global batch, as accounted: its examples are dealt to the ranks in turn, so that their
+        numbers differ by one at most, and the union over ranks is the batch. All ranks must use the same key. Every
+        rank gets `ceil(max_batch_size / world_size)` rows at every step, also when none is an example.
+        """
+        if self.world_size > 1:
+            raise _checks.fail(f"world_size={self.world_size} is set already; call shard on the whole sampler")
+        world_size = _checks.integer("world_size", world_size, low=1, remedy="pass the number of ranks")
+        rank = _checks.integer(
+            "rank", rank, low=0, high=world_size - 1, remedy="pass this rank, from 0 to world_size - 1"
+        )
+        part = copy.copy(self)
+        part.rank, part.world_size = rank, world_size
+        return part
+
+    def _padding(self) -> Indices:
+        try:
+            return np.full(self.rows, -1, dtype=self._dtype)
+        except (MemoryError, ValueError):  # ValueError: more bytes than there are addresses
+            raise _checks.fail(
+                f"max_batch_size={self.scheme.max_batch_size} gives batches of {self.rows} rows, more than memory holds;"
+                " pass the number of rows the hardware takes"
+            ) from None
+
+    def _batch(self, step: int) -> Batch:
+        scheme = self.scheme
+        stream = self._source.at(Purpose.BATCH, step)
+        size = size_law(scheme).draw(stream)
+        chosen = subset(stream, scheme.group_size, size, self._dtype)
+        if scheme.cycle_length > 1:
+            chosen = self._partition.members(step % scheme.cycle_length, chosen)
+        chosen = chosen[self.rank :: self.world_size]
+        indices = self._padding()
+        indices[: chosen.size] = chosen
+        return Batch(indices, indices >= 0, chosen.size, scheme.dataset_size)
+
+
+@public
+class Batches(Sequence[Batch]):
+    """A finite run of batches, drawn when asked for: `len`, indexing, slicing, iterating again, pickling.
+
+    >>> from filet.scheme import CappedPoisson
+    >>> run = CappedPoisson(dataset_size=10, sampling_probability=0.5, max_batch_size=8).sampler(key=7).batches(100)
+    >>> len(run), run[-1] == run[90:][9], [batch.size for batch in run[:3]]
+    (100, True, [4, 6, 6])
+
+    Arguments:
+        sampler: where the batches come from.
+        steps: which steps, as a range.
+    """
+
+    def __init__(self, sampler: Sampler, steps: range) -> None:
+        self.sampler = sampler
+        self.steps = steps
+
+    def __repr__(self) -> str:
+        return f"Batches({self.sampler!r}, {self.steps!r})"
+
+    def __len__(self) -> int:
+        return len(self.steps)
+
+    @overload
+    def __getitem__(self, index: int) -> Batch: ...
+    @overload
+    def __getitem__(self, index: slice) -> Batches: ...
+    def __getitem__(self, index: int | slice) -> Batch | Batches:
+        if isinstance(index, slice):
+            return Batches(self.sampler, self.steps[index])
+        return self.sampler[self.steps[index]]
+
+    def __iter__(self) -> Iterator[Batch]:
+        return (self.sampler[step] for step in self.steps)
+
+
+def _step(step: Any, name: str = "step") -> int:
+    return _checks.integer(name, step, low=0, remedy="pass a step from 0 to 2**63 - 1")
+
+
+def _step_range(steps: slice) -> range:
+    if steps.stop is None:
+        raise _checks.fail("the slice has no stop, and a sampler has no end; pass sampler[start:stop]")
+    start = 0 if steps.start is None else _step(steps.start, "start")
+    stride = 1 if steps.step is None else steps.step
+    stride = _checks.integer(
+        "stride", stride, low=1, remedy="pass sampler[start:stop:stride] with a stride of 1 or more"
+    )
+    return range(start, _step(steps.stop, "stop"), stride)

@@ -1,0 +1,107 @@
+"""Keys and keyed random streams: 64-bit words that depend only on the key, the purpose and the step.
+
+Every stream is read as raw words and converted by filet itself (`_draws`), so that a key gives the same batches on
+every platform and under every NumPy version. One key drives disjoint counters for each purpose and step: two
+streams never share a block.
+"""
+
+from __future__ import annotations
+
+import enum
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.random.bit_generator import ISeedSequence
+from numpy.typing import NDArray
+
+from ..errors import MissingExtraError
+from .keys import Key
+
+Words = NDArray[np.uint64]
+
+
+class Purpose(enum.IntEnum):
+    """What a stream is for. The number is part of the counter: never reuse or renumber one."""
+
+    BATCH = 1
+    PARTITION = 2
+    NOISE = 3
+
+
+class Stream(Protocol):
+    """Endless random words, read in order."""
+
+    def words(self, count: int) -> Words:
+        """The next `count` words, as a fresh writable array."""
+
+
+class Source(Protocol):
+    """Everything one key can give."""
+
+    def at(self, purpose: Purpose, step: int) -> Stream:
+        """The stream for one purpose and step, always from its beginning."""
+
+
+def open_source(key: Key, *, secure: bool) -> Source:
+    return _AesSource(key) if secure else _PhiloxSource(key)
+
+
+class _PhiloxKey(ISeedSequence):
+    """Hands a key to NumPy's Philox as its seed, which spares a call for entropy that nobody would use."""
+
+    def __init__(self, words: Words) -> None:
+        self._words = words
+
+    def generate_state(self, n_words: int, dtype: Any = np.uint32) -> Words:
+        return self._words
+
+
+class _PhiloxStream:
+    def __init__(self, key: Any, counter: Words) -> None:  # a _PhiloxKey, which NumPy's type hints do not foresee
+        # A new generator per stream, never a shared one: samplers may be used from several threads.
+        self._generator = np.random.Philox(key, counter=counter)
+
+    def words(self, count: int) -> Words:
+        return np.asarray(self._generator.random_raw(count), dtype=np.uint64)
+
+
+class _PhiloxSource:
+    """Philox4x64-10 with a 128-bit key; the 256-bit counter holds (block, 0, step, purpose)."""
+
+    def __init__(self, key: Key) -> None:
+        self._key = _PhiloxKey(_words(key.derive("philox", 16)))
+
+    def at(self, purpose: Purpose, step: int) -> Stream:
+        return _PhiloxStream(self._key, np.array([0, 0, step, purpose], dtype=np.uint64))
+
+
+class _AesStream:
+    def __init__(self, encryptor: Any) -> None:
+        self._encryptor = encryptor
+
+    def words(self, count: int) -> Words:
+        return _words(bytearray(self._encryptor.update(bytes(8 * count))))
+
+
+class _AesSource:
+    """AES-256 in counter mode; the 128-bit counter block holds (purpose: 1 byte, step: 8 bytes, block: 7 bytes)."""
+
+    def __init__(self, key: Key) -> None:
+        try:
+            from cryptography.hazmat.primitives import ciphers
+        except ImportError:
+            raise MissingExtraError(
+                "secure=True needs the package cryptography; install it with pip install 'filet[secure]'"
+            ) from None
+        self._ciphers = ciphers
+        self._key = key.derive("aes-ctr", 32)
+
+    def at(self, purpose: Purpose, step: int) -> Stream:
+        block = bytes([purpose]) + step.to_bytes(8, "big") + bytes(7)
+        cipher = self._ciphers.Cipher(self._ciphers.algorithms.AES(self._key), self._ciphers.modes.CTR(block))
+        return _AesStream(cipher.encryptor())
+
+
+def _words(data: bytes | bytearray) -> Words:
+    """Bytes as words, little-endian on every platform."""
+    return np.frombuffer(data, dtype="<u8").astype(np.uint64, copy=False)

@@ -1,0 +1,329 @@
+"""Arrays to draw or to export: each function returns a `Curve`, the named columns of one picture.
+
+>>> import filet
+>>> scheme = filet.CappedPoisson(60_000, 256 / 60_000, 300)
+>>> curve = delta_of_epsilon(filet.account(scheme, noise_multiplier=1.0, steps=14_000, adjacency="zero-out"), points=3)
+>>> print(curve.to_csv().splitlines()[0])
+epsilon,delta_upper,delta_lower,delta_attack
+
+Numbers are written with all their digits, so that upper bounds stay upper bounds.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .. import _checks
+from ..accounting.accountant import Accountant, account
+from ..accounting.curve import PrivacyCurve
+from ..accounting.lower_bounds import epsilon_lower_bound
+from ..accounting.terms import Adjacency, Analysis
+from ..errors import InvalidArgumentError, NotCertifiedError
+from ..scheme import CappedPoisson
+
+Array = NDArray[np.float64]
+Advance = Callable[[int], None]
+
+
+def _quiet(count: int) -> None:
+    """No progress bar."""
+
+
+@dataclass(frozen=True)
+class Curve:
+    """Named columns of equal length, and what was assumed for them.
+
+    >>> print(Curve({"a": np.array([1.0, 2.0]), "b": np.array([0.1, np.inf])}).to_csv(), end="")
+    a,b
+    1,0.1
+    2,inf
+    """
+
+    columns: Mapping[str, Array]
+    assumptions: str = ""
+    marks: Mapping[str, float] = field(default_factory=dict)
+
+    def __getitem__(self, name: str) -> Array:
+        return self.columns[name]
+
+    def to_csv(self) -> str:
+        """Comma-separated text with full precision and a header line."""
+        names = list(self.columns)
+        rows = zip(*(self.columns[name] for name in names), strict=True)
+        return "\n".join([",".join(names), *(",".join(map(_number, row)) for row in rows)]) + "\n"
+
+
+def _number(value: float) -> str:
+    value = float(value)
+    return str(int(value)) if value.is_integer() and abs(value) < 2**53 else repr(value)
+
+
+def _describe(scheme: CappedPoisson, sigma: float | None = None) -> str:
+    parts = [f"n={scheme.dataset_size}", f"p={scheme.sampling_probability:.4g}", f"B={scheme.max_batch_size}",
+             str(scheme.overflow)]  # fmt: skip
+    if scheme.cycle_length > 1:
+        parts.append(f"{scheme.cycle_length} groups")
+    if sigma is not None:
+        parts.append(f"noise multiplier {sigma:g}")
+    return ", ".join(parts)
+
+
+def _describe_curve(curve: PrivacyCurve) -> str:
+    phases = "; ".join(
+        f"{_describe(p.scheme, p.noise_multiplier)}, {p.steps} steps, {p.analysis}" for p in curve.phases
+    )
+    return f"{curve.adjacency}; {phases}" if phases else str(curve.adjacency)
+
+
+def checked_points(points: int) -> int:
+    return _checks.integer("points", points, low=2, high=100_000, remedy="pass the number of points to compute")
+
+
+def epsilon_of_steps(
+    scheme: CappedPoisson,
+    *,
+    noise_multiplier: float,
+    steps: int,
+    delta: float,
+    adjacency: Adjacency | str,
+    analyses: Sequence[Analysis | str] = (Analysis.REFINED,),
+    points: int = 25,
+    advance: Advance = _quiet,
+) -> Curve:
+    """Epsilon after 1 .. `steps` steps, closer together at first, one column for each analysis.
+
+    `epsilon_attack` is what an explicit attack proves to be lost (`epsilon_lower_bound`): the truth lies between.
+
+    >>> scheme = CappedPoisson(60_000, 256 / 60_000, 300)
+    >>> curve = epsilon_of_steps(scheme, noise_multiplier=1.0, steps=100, delta=1e-5, adjacency="zero-out", points=3)
+    >>> [int(value) for value in curve["steps"]]
+    [1, 26, 100]
+    """
+    steps = _checks.integer("steps", steps, low=1, remedy="pass the number of training steps")
+    counts = np.unique(np.round(1 + (steps - 1) * np.linspace(0.0, 1.0, checked_points(points)) ** 2))
+    columns: dict[str, Array] = {"steps": counts}
+    for analysis in analyses:
+        analysis = _checks.choice("analysis", analysis, Analysis)
+        values = []
+        for count in counts:
+            curve = account(
+                scheme, noise_multiplier=noise_multiplier, steps=int(count), adjacency=adjacency, analysis=analysis
+            )
+            values.append(curve.epsilon(delta))
+            advance(1)
+        columns[f"epsilon_{analysis}"] = np.array(values)
+    attacks = []
+    for count in counts:
+        attacks.append(
+            epsilon_lower_bound(
+                scheme, noise_multiplier=noise_multiplier, steps=int(count), adjacency=adjacency, delta=delta
+            )
+        )
+        advance(1)
+    columns["epsilon_attack"] = np.maximum.accumulate(attacks)  # more steps never lose less
+    relation = _checks.choice("adjacency", adjacency, Adjacency)
+    about = f"{relation}, delta={delta:g}; {_describe(scheme, noise_multiplier)}"
+    return Curve(columns, about)
+
+
+def delta_of_epsilon(curve: PrivacyCurve, *, max_epsilon: float | None = None, points: int = 41,
+                     advance: Advance = _quiet) -> Curve:  # fmt: skip
+    """Delta at epsilons from 0 to `max_epsilon` (by default where delta is 1e-12), from above and from below.
+
+    `delta_lower` bounds the same analysis from below, `delta_attack` the truth: an attack with all other examples zero
+    reaches it.
+    """
+    top = curve.epsilon(1e-12) if max_epsilon is None else float(_checks.epsilon_array(max_epsilon))
+    if not math.isfinite(top):
+        raise InvalidArgumentError("the run has no finite epsilon at delta=1e-12; pass max_epsilon")
+    epsilons = np.linspace(0.0, top if top > 0.0 else 1.0, checked_points(points))
+    attack = _zero_others(curve)
+    bounds, reached = [], []
+    for value in epsilons:
+        bounds.append(curve.delta_bounds(float(value)))
+        reached.append(min(attack.delta_bounds(float(value)).lower, bounds[-1].upper))
+        advance(1)
+    columns = {
+        "epsilon": epsilons,
+        "delta_upper": np.array([b.upper for b in bounds]),
+        "delta_lower": np.array([b.lower for b in bounds]),
+        "delta_attack": np.array(reached),
+    }
+    return Curve(columns, _describe_curve(curve))
+
+
+def trade_off(curve: PrivacyCurve, *, points: int = 61, advance: Advance = _quiet) -> Curve:
+    """Power of membership attacks: true positive rates at false positive rates from 1e-6 to 1, for either null.
+
+    `true_positive_rate_upper` bounds every attack. `true_positive_rate_lower` is reached by one: all other examples
+    are zero, so that a step shows one vector, or its absence, with the chance that a batch holds it. Nothing an
+    analysis can do moves the truth below it.
+
+    >>> scheme = CappedPoisson(60_000, 256 / 60_000, 300)
+    >>> curve = account(scheme, noise_multiplier=1.0, steps=1_000, adjacency="zero-out")
+    >>> both = trade_off(curve, points=5)
+    >>> bool((both["true_positive_rate_lower"] <= both["true_positive_rate_upper"]).all())
+    True
+    """
+    rates = np.geomspace(1e-6, 1.0, checked_points(points))
+    upper = np.array([curve.true_positive_rate(float(rate)) for rate in rates])
+    advance(1)
+    lower = np.minimum(_attack_power(curve, rates), upper)
+    advance(1)
+    columns = {"false_positive_rate": rates, "true_positive_rate_upper": upper, "true_positive_rate_lower": lower}
+    return Curve(columns, _describe_curve(curve))
+
+
+def _zero_others(curve: PrivacyCurve) -> PrivacyCurve:
+    """What an attacker sees if all other examples are zero: Poisson sampling at each phase's inclusion probability."""
+    accountant = Accountant(curve.adjacency)
+    accountant.compose_gaussian(1.0 / math.sqrt(curve.gaussian) if curve.gaussian else math.inf)
+    for phase in curve.phases:
+        n = phase.scheme.dataset_size
+        rate = phase.scheme.inclusion_probability * (1 - 1e-9)
+        accountant.compose(CappedPoisson(n, rate, n), phase.noise_multiplier, phase.rounds)
+    return accountant.curve()
+
+
+def _attack_power(curve: PrivacyCurve, rates: Array) -> Array:
+    """Proven power of the attack with all other examples zero."""
+    attack = _zero_others(curve)
+    run = attack._run
+    if run.exposed or not run.directions:
+        return rates.copy()
+    top = max(attack.epsilon(1e-9), 0.1)
+    grid = np.concatenate([np.linspace(0.0, 1.0, 41) ** 1.5 * top, [2.0 * top]])
+    forward, backward = (
+        np.array([d.delta(float(e)).lower for e in grid]) for d in (run.directions[0], run.directions[-1])
+    )
+    power = np.zeros_like(rates)
+    for one, other in ((forward, backward), (backward, forward)):
+        # power(f) = inf over thresholds a of H_a + a f. Between two grid points H_a is at least its value at the right
+        # one and a at least the left one; beyond the last point a alone decides.
+        ahead = np.append(one[1:], 0.0)[None, :] + np.exp(grid)[None, :] * rates[:, None]
+        # Thresholds below 1: H_{1/b}(P||Q) + f/b = 1 - (1 - H_b(Q||P) - f) / b, with b falling towards 1.
+        spare = 1.0 - np.append(other[1:], 0.0)[None, :] - rates[:, None]
+        behind = 1.0 - np.maximum(spare, 0.0) * np.exp(-grid)[None, :]
+        power = np.maximum(power, np.minimum(ahead.min(axis=1), behind.min(axis=1)))
+    # The power of the best test is concave in f, and at least f: the hull of proven points is proven.
+    return _concave_hull(np.append(0.0, rates), np.append(0.0, np.maximum(power, rates)))[1:]
+
+
+def _concave_hull(x: Array, y: Array) -> Array:
+    """The smallest concave function above the points, at the points."""
+    kept: list[int] = []
+    for i in range(x.size):
+        while len(kept) > 1 and (y[kept[-1]] - y[kept[-2]]) * (x[i] - x[kept[-2]]) <= (y[i] - y[kept[-2]]) * (
+            x[kept[-1]] - x[kept[-2]]
+        ):
+            kept.pop()
+        kept.append(i)
+    return np.interp(x, x[kept], y[kept])
+
+
+def batch_sizes(scheme: CappedPoisson) -> Curve:
+    """Chance of each batch size, after the cap and without it, where either is above 1e-9.
+
+    >>> curve = batch_sizes(CappedPoisson(10, 0.5, 6))
+    >>> round(float(curve["probability"].sum()), 12), int(curve["size"][-1])
+    (1.0, 10)
+    """
+    n, p = scheme.group_size, scheme.sampling_probability
+    mean, spread = n * p, math.sqrt(n * p * (1.0 - p))
+    low = max(0, min(math.floor(mean - 6.5 * spread), scheme.max_batch_size - 1) - 2)
+    high = min(n, math.ceil(max(mean + 6.5 * spread, scheme.max_batch_size)) + 2)
+    if high - low > 200_000:
+        raise InvalidArgumentError(f"the batch sizes {low} to {high} are too many to list; use a smaller dataset_size")
+    sizes = np.arange(low, high + 1)
+    free = replace(scheme, max_batch_size=n, overflow="truncate")  # type: ignore[arg-type]
+    capped, poisson = (np.exp([one.log_batch_size_probability(int(size)) for size in sizes]) for one in (scheme, free))
+    columns = {"size": sizes.astype(float), "probability": capped, "probability_without_cap": poisson}
+    return Curve(
+        columns, _describe(scheme), {"max_batch_size": scheme.max_batch_size, "mean": scheme.expected_batch_size}
+    )
+
+
+STRATEGIES = (("truncate", "union"), ("truncate", "note"), ("truncate", "refined"), ("reject", "refined"))
+
+
+def utilization_of_cap(
+    *,
+    dataset_size: int,
+    max_batch_sizes: Sequence[int],
+    noise_multiplier: float,
+    steps: int,
+    epsilon: float,
+    delta: float,
+    adjacency: Adjacency | str,
+    advance: Advance = _quiet,
+) -> Curve:
+    """The share of the rows that hold examples, at the largest sampling probability that keeps (epsilon, delta).
+
+    One column for each policy and analysis; 0 where no probability will do.
+    """
+    from ..planning.calibration import calibrate_sampling_probability
+
+    columns: dict[str, Array] = {"max_batch_size": np.array([float(cap) for cap in max_batch_sizes])}
+    for overflow, analysis in STRATEGIES:
+        values = []
+        for cap in max_batch_sizes:
+            start = CappedPoisson(dataset_size, min(1.0, cap / dataset_size) / 2, cap, overflow)  # type: ignore[arg-type]
+            try:
+                found = calibrate_sampling_probability(
+                    start, noise_multiplier=noise_multiplier, steps=steps, epsilon=epsilon, delta=delta,
+                    adjacency=adjacency, analysis=analysis,
+                )  # fmt: skip
+                rate = getattr(found, "value", found)
+                values.append(replace(start, sampling_probability=float(rate)).utilization)
+            except (NotCertifiedError, InvalidArgumentError):
+                values.append(0.0)
+            advance(1)
+        columns[f"utilization_{overflow}_{analysis}"] = np.array(values)
+    relation = _checks.choice("adjacency", adjacency, Adjacency)
+    target = f"{relation}, epsilon={epsilon:g}, delta={delta:g}"
+    about = f"{target}; n={dataset_size}, noise multiplier {noise_multiplier:g}, {steps} steps"
+    return Curve(columns, about)
+
+
+def frontier_of_steps(
+    *,
+    dataset_size: int,
+    max_batch_size: int,
+    sampling_probability: float,
+    steps: int,
+    epsilon: float,
+    delta: float,
+    adjacency: Adjacency | str,
+    points: int = 7,
+    advance: Advance = _quiet,
+) -> Curve:
+    """The planner's frontier: noise on the mean gradient that a target takes, against the number of steps.
+
+    Columns are named after the planner's strategies; nan where the target cannot be met.
+    """
+    from ..planning.frontiers import frontier
+
+    steps = _checks.integer("steps", steps, low=1, remedy="pass the number of training steps")
+    # From a thirtieth of the steps to thirty times as many.
+    counts = np.unique(np.maximum(1.0, np.round(steps * np.geomspace(1 / 30, 30, checked_points(points)))))
+    done = 0
+
+    def progress(share: float, _: str) -> None:
+        nonlocal done
+        advance(round(100 * share) - done)
+        done = round(100 * share)
+
+    found = frontier(
+        over="steps", values=counts, dataset_size=dataset_size, max_batch_size=max_batch_size,
+        sampling_probability=sampling_probability, epsilon=epsilon, delta=delta, adjacency=adjacency, progress=progress,
+    )  # fmt: skip
+    scheme = CappedPoisson(dataset_size, sampling_probability, max_batch_size)
+    relation = _checks.choice("adjacency", adjacency, Adjacency)
+    shape = f"n={scheme.dataset_size}, p={scheme.sampling_probability:.4g}, B={scheme.max_batch_size}"
+    about = f"{relation}, epsilon={epsilon:g}, delta={delta:g}; {shape}"
+    return Curve({"steps": found.x, **found.series}, about)

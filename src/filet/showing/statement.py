@@ -1,0 +1,130 @@
+"""Words, tables and files: numbers rounded to the safe side, the privacy statement, atomic writing.
+
+Nothing heavy is imported at the top, so that the command line starts quickly.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+from .._numbers import round_down, round_up
+
+if TYPE_CHECKING:
+    from ..accounting.curve import PrivacyCurve
+    from ..accounting.terms import Phase
+
+
+_ADJACENCY = {
+    "add-remove": (
+        "Two data sets are neighbours if one is the other without one example. dataset_size is public and is the"
+        " size of the larger of the two."
+    ),
+    "zero-out": (
+        "Two data sets of the same public size are neighbours if one example of one is a zero vector (contributes"
+        " nothing) in the other."
+    ),
+    "replace-one": (
+        "Two data sets of the same public size are neighbours if one example of one is an arbitrary other in the other."
+    ),
+}
+
+_THEOREM = {
+    ("truncate", "refined"): "refined bound for random truncation (documentation, theory page, Theorem 2)",
+    ("truncate", "note"): "Ganesh (2025), arXiv 2508.15089, Theorems 3.1, 3.3 and 3.4 (theory page, Theorem 1)",
+    ("truncate", "union"): (
+        "plain Poisson sampling with delta + (1 + e^epsilon) eta, eta the chance that any batch overflows"
+        " (after Chua et al., 2024)"
+    ),
+    ("reject", "refined"): "Poisson sampling conditioned on fitting (documentation, theory page, Theorem 3)",
+}
+
+_OVERFLOW = {
+    "truncate": "a larger batch is cut to a uniformly random subset of {cap} examples",
+    "reject": "a larger batch is thrown away and drawn again",
+}
+
+
+def statement(curve: PrivacyCurve, delta: float) -> str:
+    """The privacy statement of a run: mechanism, neighbours, guarantee, assumptions, theorems.
+
+    >>> import filet
+    >>> scheme = filet.CappedPoisson(60_000, 256 / 60_000, 300)
+    >>> curve = filet.account(scheme, noise_multiplier=1.0, steps=14_000, adjacency="zero-out")
+    >>> print(statement(curve, delta=1e-5).splitlines()[1])
+      The outputs of the whole run are (epsilon, delta)-differentially private with epsilon = 2.852 and delta = 1e-05.
+    """
+    bounds = curve.epsilon_bounds(delta)
+    lines = ["Guarantee"]
+    if math.isinf(bounds.upper):
+        lines += [f"  None: no finite epsilon is proven at delta = {delta!r}."]
+    else:
+        lines += [
+            "  The outputs of the whole run are (epsilon, delta)-differentially private with"
+            f" epsilon = {round_up(bounds.upper)} and delta = {delta!r}.",
+            "  Epsilon is an upper bound, rounded up, for both orders of the two data sets; the exact value of this",
+            f"  analysis is proven to lie in [{round_down(bounds.lower, 6)}, {round_up(bounds.upper, 6)}].",
+        ]
+    lines += ["", f"Neighbouring data sets ({curve.adjacency})", *_wrapped(_ADJACENCY[curve.adjacency.value])]
+    lines += ["", "Mechanism"]
+    for number, phase in enumerate(curve.phases, 1):
+        lines += _wrapped(_mechanism(phase), f"{number}. " if len(curve.phases) > 1 else "")
+    if curve.gaussian:
+        lines += _wrapped(
+            "Gaussian releases beside the training, together as private as one of noise multiplier"
+            f" {round_down(1 / math.sqrt(curve.gaussian))}."
+        )
+    lines += ["", "Assumptions"]
+    for assumption in _assumptions(curve):
+        lines += _wrapped(assumption, "- ")
+    lines += ["", "Theorems"]
+    used = dict.fromkeys((phase.scheme.overflow.value, phase.analysis.value) for phase in curve.phases)
+    for pair in used:
+        lines += _wrapped(f"{pair[0]}, {pair[1]}: {_THEOREM[pair]}.", "- ")
+    lines += _wrapped("composition: privacy loss distributions, added up with bounds on every numerical error.", "- ")
+    return "\n".join(lines)
+
+
+def _mechanism(phase: Phase) -> str:
+    scheme = phase.scheme
+    overflow = _OVERFLOW[scheme.overflow.value].format(cap=scheme.max_batch_size)
+    cyclic = ""
+    if scheme.cycle_length > 1:
+        cyclic = (
+            f" The examples are split once, at random, into {scheme.cycle_length} groups of {scheme.group_size}, and"
+            " step t samples from group t mod the number of groups; each example takes part in at most"
+            f" {phase.rounds} steps."
+        )
+    return (
+        f"{phase.steps} steps. Each includes every one of the {scheme.group_size} examples independently with"
+        f" probability {scheme.sampling_probability!r}; {overflow}."
+        f"{cyclic} The step releases the sum of the batch's vectors, each of norm at most C, plus Gaussian noise of"
+        f" standard deviation {phase.noise_multiplier!r} C in every coordinate."
+    )
+
+
+def _assumptions(curve: PrivacyCurve) -> list[str]:
+    size = curve.dataset_size
+    given = [
+        f"dataset_size{'' if size is None else f' = {size}'}, the probabilities, caps, noise multipliers and numbers of"
+        " steps are public constants, not computed from the data.",
+        "Batches stay secret: neither their members nor their sizes are released, and sums are divided by a constant.",
+        "Sampling keys are secret, uniformly random and used for one run.",
+        "Vectors are clipped to norm C one example at a time; noise is an ideal Gaussian (computers add it in floating"
+        " point).",
+        "Everything released from these data is in the list above (what is not must be composed with it).",
+    ]
+    if curve.adjacency.value == "add-remove":
+        given.append(
+            "The guarantee is for this public size. To protect a set of n examples against additions as well, report"
+            " the larger of the epsilons for n and n + 1; do not compose it with mechanisms that keep the size private."
+        )
+    if any(phase.scheme.cycle_length > 1 for phase in curve.phases):
+        given.append("Cyclic sampling: the steps are those of DP-SGD, or of BandMF with at most cycle_length bands.")
+    return given
+
+
+def _wrapped(text: str, mark: str = "", width: int = 110) -> list[str]:
+    import textwrap
+
+    return textwrap.wrap(text, width, initial_indent="  " + mark, subsequent_indent="  " + " " * len(mark))

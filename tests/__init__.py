@@ -1,0 +1,1 @@
+"""Tests, in rooms of the same names as the code."""

@@ -1,0 +1,203 @@
+"""Lower bounds: sound (never above the exact value of their own attack, nor above the upper bound) and tight."""
+
+import itertools
+import math
+import random
+from collections import Counter
+from fractions import Fraction
+
+import numpy as np
+import pytest
+from scipy import stats
+from tests.settings import SETTINGS
+
+import filet
+from filet.accounting import lower_bounds as attacks
+from filet.accounting.lower_bounds import epsilon_lower_bound
+from filet.accounting.proving.closed_form import gaussian_log_delta
+
+ADJACENCIES = ("add-remove", "zero-out", "replace-one")
+
+
+def bounds(scheme, delta, **run):
+    return epsilon_lower_bound(scheme, delta=delta, **run), filet.account(scheme, **run).epsilon(delta)
+
+
+def setting(name, overflow):
+    n, batch, cap, sigma, steps, delta = SETTINGS[name]
+    return filet.CappedPoisson(n, batch / n, cap, overflow), delta, {"noise_multiplier": sigma, "steps": steps}
+
+
+def batch_law(n, p, cap, overflow, marked):
+    """Chances of (x_1 drawn, number of marked others drawn), by enumerating subsets; example 0 is x_1."""
+    p, law = Fraction(p), Counter()
+    for size in range(n + 1):
+        for drawn in itertools.combinations(range(n), size):
+            chance = p**size * (1 - p) ** (n - size)
+            if size <= cap:
+                kept = [drawn]
+            elif overflow == "truncate":
+                kept = list(itertools.combinations(drawn, cap))
+            else:
+                continue
+            for batch in kept:
+                law[0 in batch, sum(1 for i in batch if 1 <= i <= marked)] += chance / len(kept)
+    total = sum(law.values())
+    return {outcome: float(chance / total) for outcome, chance in law.items()}
+
+
+@pytest.mark.parametrize("overflow", ["truncate", "reject"])
+@pytest.mark.parametrize(("n", "p", "cap"), [(6, 0.4, 3), (7, 0.75, 2), (5, 0.1, 1), (6, 0.9, 5)])
+def test_batch_law_of_every_attack_matches_enumeration(n, p, cap, overflow):
+    scheme = filet.CappedPoisson(n, p, cap, overflow)
+    for marked in range(n):
+        law = attacks._batch_law(scheme, marked, n)
+        if law is None:
+            assert overflow == "reject"  # conditioning on a rare event: this attack is left out
+            continue
+        first, inside, outside = law
+        exact = batch_law(n, p, cap, overflow, marked)
+        for k in range(n):
+            at = k - first
+            for drawn, weights in ((True, inside), (False, outside)):
+                got = weights[at] if 0 <= at < weights.size else 0.0
+                assert got == pytest.approx(exact.get((drawn, k), 0.0), rel=1e-11, abs=1e-15)
+
+
+def exact_delta(pair, epsilon, sigma):
+    """delta of one step of an attack, by brute force on a fine grid of the line or the plane."""
+    clouds = pair.common + pair.only_p + pair.only_q
+    flat = all(cloud.across == 0.0 for cloud in clouds)
+    step, height = (0.002, 1.0) if flat else (0.03, 0.03)
+    x = np.arange(-8.0, 12.0 / sigma + 8.0, step)
+    y = np.zeros(1) if flat else np.arange(-8.0, 8.0, height)
+    p, q = np.zeros((x.size, y.size)), np.zeros((x.size, y.size))
+    for part, into in ((pair.common, (p, q)), (pair.only_p, (p,)), (pair.only_q, (q,))):
+        for cloud in part:
+            across = np.ones(1) if flat else stats.norm.pdf(y - cloud.across / sigma)
+            for i, weight in enumerate(cloud.weights):
+                spot = stats.norm.pdf(x - (pair.first + i + cloud.along) / sigma)
+                for density in into:
+                    density += weight * np.outer(spot, across)
+    return float(np.maximum(p - math.exp(epsilon) * q, 0.0).sum() * step * height)
+
+
+@pytest.mark.parametrize("adjacency", ADJACENCIES)
+@pytest.mark.parametrize(("share", "cosine"), [(0, 0.0), (1, 1.0), (1, 0.3), (1, 0.0), (0.5, 1.0)])
+def test_one_step_is_just_below_the_exact_hockey_stick_divergence_of_the_attack(share, cosine, adjacency):
+    scheme, sigma, epsilon = filet.CappedPoisson(9, 0.5, 4), 0.8, 0.7
+    pair = attacks.attack(scheme, sigma, filet.Adjacency(adjacency), round(share * 8), cosine)
+    law, _ = attacks.merged(pair, 9.0)
+    exact = exact_delta(pair, epsilon, sigma)
+    merged = float((np.exp(law.log_mass) * -np.expm1(np.minimum(epsilon - law.loss, 0.0))).sum())
+    assert merged <= exact * (1 + (1e-6 if cosine == 1.0 else 4e-4))  # the grid's own error
+    assert merged >= exact * (1 - 2e-3)
+    assert attacks._one_step(law, math.log(exact)) == pytest.approx(epsilon, abs=3e-3)
+
+
+@pytest.mark.parametrize("coarse", [1.0, 5.0])
+@pytest.mark.parametrize(
+    ("n", "p", "cap", "sigma"), [(9, 0.5, 4, 0.8), (60_000, 0.004, 240, 1.0), (2_000, 0.3, 610, 20.0)]
+)
+def test_merged_outcomes_have_no_more_of_p_and_no_less_of_q(n, p, cap, sigma, coarse):
+    scheme = filet.CappedPoisson(n, p, cap)
+    for share, cosine in attacks._FAMILY:
+        pair = attacks.attack(scheme, sigma, filet.Adjacency.ADD_REMOVE, round(share * (n - 1)), cosine)
+        for law in attacks.merged(pair, 11.0, coarse):
+            assert np.exp(law.log_mass).sum() <= 1 + 1e-12
+            assert np.exp(law.log_mass).sum() >= 1 - 1e-9
+            assert np.exp(law.log_mass - law.loss).sum() >= 1 - 1e-11
+
+
+def test_never_above_the_upper_bound_on_random_settings():
+    rng = random.Random(5)
+    seen = 0
+    while seen < 30:
+        n = int(10 ** rng.uniform(0.5, rng.choice([1, 3, 7, 12])))
+        p = min(1.0, 10 ** rng.uniform(-rng.choice([1, 6]), 0.1))
+        cap = max(1, min(n, int(n * p * 10 ** rng.uniform(-0.7, 0.5)) + rng.choice([0, 1, 5])))
+        overflow = rng.choice(["truncate", "reject"])
+        if cap >= n or (p == 1.0 and overflow == "reject"):
+            continue
+        scheme = filet.CappedPoisson(n, p, cap, overflow)
+        run = {"noise_multiplier": 10 ** rng.uniform(-0.7, 1.5), "steps": int(10 ** rng.uniform(0, 5)),
+               "adjacency": rng.choice(ADJACENCIES)}  # fmt: skip
+        try:
+            lower, upper = bounds(scheme, 10 ** -rng.uniform(1, 12), **run)
+        except filet.NotCertifiedError:
+            continue
+        seen += 1
+        assert 0.0 <= lower <= upper, (scheme, run)
+
+
+@pytest.mark.parametrize("steps", [1, 7, 1_000])
+@pytest.mark.parametrize(("n", "cap"), [(7, 6), (50, 20), (60_000, 256), (10**12, 10**8)])
+def test_meets_the_add_remove_bound_for_fixed_size_batches(n, cap, steps):
+    scheme = filet.CappedPoisson(n, 1.0, cap)
+    lower, upper = bounds(scheme, 1e-6, noise_multiplier=0.9, steps=steps, adjacency="add-remove")
+    assert upper * (1 - 1.5e-3) - 1e-4 <= lower <= upper
+
+
+@pytest.mark.parametrize("adjacency", ADJACENCIES)
+@pytest.mark.parametrize("name", SETTINGS)
+def test_within_three_per_cent_of_the_upper_bound_for_reject(name, adjacency):
+    scheme, delta, run = setting(name, "reject")
+    lower, upper = bounds(scheme, delta, adjacency=adjacency, **run)
+    assert 0.97 * upper <= lower <= upper
+
+
+@pytest.mark.parametrize(("name", "adjacency", "least"), [
+    ("B", "add-remove", 6.69), ("C", "zero-out", 3.41), ("D", "zero-out", 0.95), ("E", "add-remove", 3.79),
+    ("E", "replace-one", 5.6),
+])  # fmt: skip
+def test_others_at_an_angle_reveal_more_than_zero_others_when_batches_are_cut(name, adjacency, least):
+    scheme, delta, run = setting(name, "truncate")
+    lower, upper = bounds(scheme, delta, adjacency=adjacency, **run)
+    rate = scheme.inclusion_probability
+    plain = filet.CappedPoisson(scheme.dataset_size, rate, scheme.dataset_size)
+    assert lower > filet.account(plain, adjacency=adjacency, **run).epsilon(delta)
+    assert least <= lower <= upper
+
+
+@pytest.mark.parametrize("adjacency", ADJACENCIES)
+def test_without_a_cap_the_attack_is_the_dominating_pair(adjacency):
+    scheme = filet.CappedPoisson(1_000, 0.01, 1_000)
+    run = {"noise_multiplier": 1.0, "steps": 100, "adjacency": adjacency}
+    assert epsilon_lower_bound(scheme, delta=1e-5, **run) == filet.account(scheme, **run).epsilon_bounds(1e-5).lower
+
+
+def test_every_example_in_every_batch_is_the_gaussian_mechanism():
+    scheme = filet.CappedPoisson(10, 1.0, 10)
+    lower = epsilon_lower_bound(scheme, noise_multiplier=2.0, steps=9, adjacency="zero-out", delta=1e-5)
+    assert gaussian_log_delta(1.5, lower) == pytest.approx(math.log(1e-5), abs=1e-6)
+
+
+def test_cyclic_sampling_is_one_group_seen_every_cycle():
+    run = {"noise_multiplier": 1.0, "adjacency": "zero-out", "delta": 1e-5}
+    cyclic = filet.CappedPoisson(2_003, 0.1, 40, cycle_length=4)
+    group = filet.CappedPoisson(500, 0.1, 40)
+    assert epsilon_lower_bound(cyclic, steps=41, **run) == epsilon_lower_bound(group, steps=11, **run) > 0
+
+
+def test_runs_without_noise_are_exposed_exactly_if_x_1_is_seen_more_often_than_delta():
+    scheme = filet.CappedPoisson(100, 1e-6, 50)
+    run = {"noise_multiplier": 0.0, "steps": 10, "adjacency": "zero-out"}
+    assert epsilon_lower_bound(scheme, delta=0.9e-5, **run) == math.inf
+    assert epsilon_lower_bound(scheme, delta=1.1e-5, **run) == 0.0
+
+
+@pytest.mark.parametrize("change", [{"steps": 0}, {"noise_multiplier": math.inf}])
+def test_nothing_released_loses_nothing(change):
+    run = {"noise_multiplier": 1.0, "steps": 10, "adjacency": "zero-out", "delta": 1e-5}
+    assert epsilon_lower_bound(filet.CappedPoisson(100, 0.1, 5), **{**run, **change}) == 0.0
+
+
+@pytest.mark.parametrize("change", [
+    {"steps": -1}, {"noise_multiplier": -1.0}, {"noise_multiplier": math.nan}, {"adjacency": "both"}, {"delta": 0.0},
+    {"delta": 1.0}, {"delta": [1e-5, 1e-6]}, {"scheme": 3},
+])  # fmt: skip
+def test_refuses_arguments_that_break_their_rule(change):
+    run = {"scheme": filet.CappedPoisson(100, 0.1, 5), "noise_multiplier": 1.0, "steps": 10, "adjacency": "zero-out",
+           "delta": 1e-5}  # fmt: skip
+    with pytest.raises(filet.InvalidArgumentError, match=next(iter(change))):
+        epsilon_lower_bound(**{**run, **change})

@@ -1,0 +1,259 @@
+"""Planning: every option meets the target, the search finds the optimum, and the ranking compares like with like."""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from filet.accounting.accountant import account
+from filet.accounting.terms import Adjacency
+from filet.errors import InvalidArgumentError
+from filet.planning.calibration import calibrate_noise_multiplier
+from filet.planning.frontiers import frontier
+from filet.planning.planner import Plan, plan
+from filet.planning.roots import minimum
+from filet.planning.strategies import _passes
+from filet.scheme import CappedPoisson, Overflow
+
+SETTING: dict[str, Any] = {"dataset_size": 3_000, "max_batch_size": 48, "steps": 400, "epsilon": 2.0, "delta": 1e-5}
+ADJACENCIES = [adjacency.value for adjacency in Adjacency]
+NAMES = {"reject", "truncate", "note", "union", "fixed-size", "microbatches", "ideal"}
+
+
+@pytest.fixture(scope="module", params=ADJACENCIES)
+def planned(request: pytest.FixtureRequest) -> Plan:
+    return plan(adjacency=request.param, **SETTING)
+
+
+def test_every_option_meets_the_target_by_its_own_account(planned: Plan) -> None:
+    assert {option.name for option in planned.options} == NAMES
+    for option in planned.options:
+        curve = account(option.scheme, noise_multiplier=option.noise_multiplier, steps=option.steps,
+                        adjacency=planned.adjacency, analysis=option.analysis)  # fmt: skip
+        assert curve.epsilon(planned.delta) == option.epsilon
+        assert 0.999 * planned.epsilon <= option.epsilon <= planned.epsilon
+
+
+def test_every_option_costs_the_hardware_no_more_than_the_steps_and_the_batch_allow(planned: Plan) -> None:
+    budget = SETTING["steps"] * SETTING["max_batch_size"]
+    for option in planned.options:
+        assert 0.98 * budget <= option.hardware_rows <= budget * (1 + 1e-12), option.name
+        assert 0.0 < option.utilization <= 1.0 + 1e-12
+        assert option.wasted_percent == pytest.approx(100 * (1 - option.utilization), abs=1e-9)
+        if option.fixed_shape:
+            assert option.scheme.max_batch_size == option.max_batch_size == SETTING["max_batch_size"]
+            assert option.steps == SETTING["steps"]
+
+
+def test_options_are_ranked_and_nothing_beats_the_ideal(planned: Plan) -> None:
+    noises = [option.run_noise for option in planned.options]
+    assert noises == sorted(noises)
+    assert planned.options[0].name == "ideal"
+    assert planned.options[0].ratio_to_ideal == 1.0
+    assert planned.best.name in ("reject", "truncate", "fixed-size")
+    assert all(
+        planned.best.run_noise <= planned.option(name).run_noise for name in ("reject", "truncate", "fixed-size")
+    )
+    assert planned.best.run_noise <= planned.option("union").run_noise
+    # The refined analysis proves more about the same sampler, so its best can only be better.
+    assert planned.option("truncate").run_noise <= planned.option("note").run_noise * (1 + 1e-3)
+    for option in planned.options:
+        assert option.effective_noise == pytest.approx(option.noise_multiplier / option.expected_batch_size)
+        assert option.ratio_to_ideal == pytest.approx(option.run_noise / noises[0])
+
+
+@pytest.mark.parametrize(
+    ("name", "overflow", "analysis"),
+    [("reject", "reject", "refined"), ("truncate", "truncate", "refined"), ("note", "truncate", "note")],
+)
+def test_the_search_finds_what_a_grid_finds(planned: Plan, name: str, overflow: str, analysis: str) -> None:
+    """Brute force over the mean batch, with certified noise: no grid point is better by more than a thousandth."""
+    n, cap = SETTING["dataset_size"], SETTING["max_batch_size"]
+    best = math.inf
+    for mean in np.geomspace(0.4 * cap, 3.0 * cap, 16):
+        scheme = CappedPoisson(n, mean / n, cap, Overflow(overflow))
+        try:
+            noise = calibrate_noise_multiplier(
+                scheme, steps=SETTING["steps"], epsilon=SETTING["epsilon"], delta=SETTING["delta"],
+                adjacency=planned.adjacency, analysis=analysis)  # fmt: skip
+        except InvalidArgumentError:
+            continue
+        best = min(best, noise / scheme.expected_batch_size)
+    found = planned.option(name).effective_noise
+    assert found <= best * (1 + 1e-3)
+    assert found >= best * 0.97  # the grid is fine enough to say something
+
+
+def test_the_table_is_plain_text_with_every_option_and_rounds_noise_up(planned: Plan) -> None:
+    lines = planned.table().splitlines()
+    assert len(lines) == 2 + len(planned.options)
+    assert len({len(line) for line in lines[1:]}) == 1
+    assert sum(" * " in line for line in lines[2:]) == 1
+    for line, option in zip(lines[2:], planned.options, strict=True):
+        cells = line.replace(" *", "").split()
+        assert cells[0] == option.name
+        assert float(cells[4]) >= option.noise_multiplier
+        assert float(cells[3]) <= option.scheme.sampling_probability
+
+
+def test_to_dict_is_json_and_leads_back_to_the_options(planned: Plan) -> None:
+    data = json.loads(json.dumps(planned.to_dict(), allow_nan=False))
+    assert data["adjacency"] == planned.adjacency.value
+    assert data["options"][data["best"]]["name"] == planned.best.name
+    for entry, option in zip(data["options"], planned.options, strict=True):
+        assert entry["noise_multiplier"] == option.noise_multiplier
+        assert entry["sampling_probability"] == option.scheme.sampling_probability
+
+
+def test_several_batches_at_equal_epochs_cost_the_same() -> None:
+    found = plan(dataset_size=3_000, max_batch_size=[50, 100], epochs=4, epsilon=2.0, delta=1e-5, adjacency="zero-out")
+    assert len(found.options) == 2 * len(NAMES)
+    fixed = [option for option in found.options if option.fixed_shape]
+    assert {(option.max_batch_size, option.steps) for option in fixed} == {(50, 240), (100, 120)}
+    assert {option.hardware_rows for option in fixed} == {12_000.0}
+
+
+def test_a_batch_that_holds_the_whole_data_set_needs_no_cap() -> None:
+    found = plan(dataset_size=50, max_batch_size=64, steps=20, epsilon=4.0, delta=1e-5, adjacency="add-remove")
+    assert found.best.ratio_to_ideal == pytest.approx(1.0, abs=1e-3)
+    assert found.best.overflow_probability == 0.0
+
+
+def test_the_table_says_what_was_skipped(planned: Plan) -> None:
+    assert replace(planned, skipped=("union: why",)).table().endswith("\nskipped union: why")
+
+
+def test_where_the_noise_does_not_depend_on_the_probability_batches_are_full() -> None:
+    found = plan(
+        dataset_size=2_000, max_batch_size=1_000, steps=2_000, epsilon=0.3, delta=1e-5, adjacency="replace-one"
+    )
+    assert found.best.utilization > 0.85
+    assert found.best.ratio_to_ideal < 1.01
+
+
+def test_progress_rises_to_one_and_an_interruption_passes_through() -> None:
+    seen: list[float] = []
+    plan(adjacency="replace-one", **SETTING | {"dataset_size": 500}, progress=lambda share, label: seen.append(share))
+    assert seen == sorted(seen)
+    assert seen[0] == 0.0
+    assert seen[-1] == 1.0
+    assert len(seen) == len(NAMES) + 1
+
+    def interrupt(share: float, label: str) -> None:
+        if share > 0:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        plan(adjacency="replace-one", **SETTING, progress=interrupt)
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        ({"steps": None}, "neither is given"),
+        ({"epochs": 3}, "both are given"),
+        ({"steps": None, "epochs": -1}, "epochs=-1.0 is not in"),
+        ({"steps": None, "epochs": 1e308}, r"epochs=1e\+308 take inf steps, above"),
+        ({"steps": 0}, "steps=0 is below 1"),
+        ({"max_batch_size": []}, "max_batch_size is empty"),
+        ({"max_batch_size": 0}, "max_batch_size=0 is below 1"),
+        ({"epsilon": 0}, r"epsilon=0.0 is not in \(0, inf\)"),
+        ({"delta": 2}, "delta=2.0 is not in"),
+        ({"adjacency": "swap"}, "adjacency='swap' is unknown"),
+    ],
+)
+def test_bad_arguments_are_refused_with_the_rule(changes: dict[str, Any], reason: str) -> None:
+    with pytest.raises(InvalidArgumentError, match=reason):
+        plan(**{"adjacency": "zero-out"} | SETTING | changes)
+
+
+def test_an_unknown_option_names_the_known_ones(planned: Plan) -> None:
+    with pytest.raises(InvalidArgumentError, match="'ideal'"):
+        planned.option("shuffle")
+
+
+def test_passes_of_microbatches_equal_the_sum_over_batch_sizes() -> None:
+    scheme = CappedPoisson(40, 0.3, 40)
+    expected = sum(math.ceil(size / 7) * math.exp(scheme.log_batch_size_probability(size)) for size in range(41))
+    assert _passes(scheme, 7) == pytest.approx(expected, rel=1e-12)
+
+
+def test_minimum_finds_the_bottom_of_a_valley_with_a_wall() -> None:
+    def valley(x: float) -> float:
+        return math.inf if x > 1.0 else (x + 0.4) ** 2
+
+    for start in (-3.0, 0.0, 2.5):
+        assert minimum(valley, start, 0.3, 5.0) == pytest.approx(-0.4, abs=0.02)
+    assert minimum(lambda x: -x, 0.0, 0.3, 2.0) == 2.0
+
+
+FRONTIER: dict[str, Any] = {"dataset_size": 3_000, "delta": 1e-5, "adjacency": "zero-out"}
+
+
+def test_frontier_of_epsilon_is_what_account_says_and_rises_with_steps() -> None:
+    found = frontier(over="steps", values=[50, 400], max_batch_size=48, sampling_probability=0.012, noise_multiplier=1.0,
+                     **FRONTIER)  # fmt: skip
+    assert found.x.tolist() == [50.0, 400.0]
+    assert found.x_label == "steps"
+    scheme = CappedPoisson(3_000, 0.012, 48, Overflow.REJECT)
+    curve = account(scheme, noise_multiplier=1.0, steps=400, adjacency="zero-out")
+    assert found.series["reject"][1] == curve.epsilon(1e-5)
+    assert found.series["reject"][0] < found.series["reject"][1]
+    assert set(found.series) == {"reject", "truncate", "note", "union"}
+
+
+def test_frontier_of_noise_uses_calibrated_noise() -> None:
+    found = frontier(over="sampling_probability", values=[0.008, 0.016], max_batch_size=48, steps=400, epsilon=2.0,
+                     **FRONTIER)  # fmt: skip
+    scheme = CappedPoisson(3_000, 0.016, 48)
+    noise = calibrate_noise_multiplier(scheme, steps=400, epsilon=2.0, delta=1e-5, adjacency="zero-out")
+    assert found.series["truncate"][1] == pytest.approx(noise / scheme.expected_batch_size, rel=1e-4)
+    assert np.isnan(found.series["union"][1])  # overflows alone exceed delta there
+    assert found.to_dict()["series"]["union"][1] is None
+
+
+def test_frontier_over_batches_finds_the_best_probability() -> None:
+    found = frontier(over="max_batch_size", values=[24, 48], steps=400, epsilon=2.0, **FRONTIER)
+    best = plan(adjacency="zero-out", **SETTING).option("truncate")
+    assert found.series["truncate"][1] == pytest.approx(best.effective_noise, rel=1e-9)
+    assert (found.series["reject"] <= found.series["union"]).all()
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        ({"over": "epsilon"}, "over='epsilon' is unknown"),
+        ({"steps": 5}, "steps=5 is also the x axis"),
+        ({"epsilon": 1.0}, "exactly one of noise_multiplier"),
+        ({"max_batch_size": None}, "max_batch_size is missing"),
+        ({"sampling_probability": None}, "sampling_probability is missing"),
+        ({"sampling_probability": 1.5}, "sampling_probability=1.5 is not in"),
+        ({"values": []}, "values is empty"),
+        ({"values": [10, 0]}, "steps=0 is below 1"),
+    ],
+)
+def test_frontier_refuses_bad_arguments_before_any_work(changes: dict[str, Any], reason: str) -> None:
+    good = {
+        "over": "steps",
+        "values": [10],
+        "max_batch_size": 48,
+        "sampling_probability": 0.01,
+        "noise_multiplier": 1.0,
+    }
+
+    def no_work(share: float, label: str) -> None:
+        raise AssertionError("work was done")
+
+    with pytest.raises(InvalidArgumentError, match=reason):
+        frontier(**FRONTIER | good | changes, progress=no_work)
+
+
+def test_a_plan_is_frozen(planned: Plan) -> None:
+    with pytest.raises(AttributeError):
+        planned.epsilon = 1.0  # type: ignore[misc]
+    assert replace(planned, epsilon=1.0).best is planned.best
