@@ -2,20 +2,41 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
-from typing import Any
+from typing import Any, ParamSpec, TypeVar
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from .. import _checks
 from .._public import public
-from ..errors import NotCertifiedError
+from ..errors import FiletError, NotCertifiedError
 from .proving.loss_law import Array
-from .run import BEYOND_FLOATS, composed
-from .searching.engine import wide
+from .run import Run
+from .searching.refinement import wide
 from .state import as_state, from_state
 from .terms import Adjacency, Analysis, Bounds, Phase
+
+_P = ParamSpec("_P")
+_T = TypeVar("_T")
+
+
+def certified(method: Callable[_P, _T]) -> Callable[_P, _T]:
+    """The one place where numbers beyond floating point become a refusal: an answer is proven, or an error."""
+
+    @functools.wraps(method)
+    def wrapped(*args: _P.args, **kwargs: _P.kwargs) -> _T:
+        try:
+            return method(*args, **kwargs)
+        except FiletError:
+            raise
+        except (ArithmeticError, IndexError, ValueError) as error:
+            raise NotCertifiedError(
+                f"this run is beyond what floats can hold ({type(error).__name__}: {error}); use less extreme parameters"
+            ) from None
+
+    return wrapped
 
 
 @public
@@ -37,16 +58,12 @@ class PrivacyCurve:
     exact value lies; for epsilon it is at most max(0.1 %, 1e-4) wide, or `NotCertifiedError` is raised.
     """
 
+    @certified
     def __init__(self, phases: list[Phase], gaussian: float, adjacency: Adjacency) -> None:
         self.adjacency = adjacency
         self.phases = tuple(phases)
         self.gaussian = gaussian
-        try:
-            self._run = composed(phases, gaussian, adjacency)
-        except BEYOND_FLOATS as error:
-            raise NotCertifiedError(
-                f"this run is beyond what floats can hold ({error}); use less extreme noise"
-            ) from None
+        self._run = Run(phases, Bounds(gaussian * (1 - 1e-15), gaussian * (1 + 1e-15)), adjacency)
         self._known: dict[tuple[str, float], Bounds] = {}
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -73,24 +90,29 @@ class PrivacyCurve:
         size = "any" if self.dataset_size is None else self.dataset_size
         return f"PrivacyCurve({self.adjacency}, dataset_size={size}, steps={self.steps}, analysis={analyses})"
 
+    @certified
     def epsilon(self, delta: ArrayLike) -> Any:
         """Certified upper bound of epsilon at delta in (0, 1); a float, or an array for an array."""
         return _map(lambda d: self.epsilon_bounds(d).upper, _checks.delta_array(delta))
 
+    @certified
     def delta(self, epsilon: ArrayLike) -> Any:
         """Certified upper bound of delta at epsilon >= 0; a float, or an array for an array."""
         return _map(lambda e: self.delta_bounds(e).upper, _checks.epsilon_array(epsilon))
 
+    @certified
     def epsilon_bounds(self, delta: float) -> Bounds:
         """The interval that is proven to hold the analysis's exact epsilon at delta."""
         value = float(_one("delta", _checks.delta_array(delta)))
         return self._remember("epsilon", value, self._epsilon_bounds)
 
+    @certified
     def delta_bounds(self, epsilon: float) -> Bounds:
         """The interval that is proven to hold the analysis's exact delta at epsilon."""
         value = float(_one("epsilon", _checks.epsilon_array(epsilon)))
         return self._remember("delta", value, self._delta_bounds)
 
+    @certified
     def true_positive_rate(self, false_positive_rate: ArrayLike) -> Any:
         """The largest power of any attack that tells two neighbouring data sets apart, at a false positive rate.
 
@@ -102,6 +124,31 @@ class PrivacyCurve:
             raise _checks.fail(f"false_positive_rate={_checks.show(false_positive_rate)} is not in [0, 1]; {remedy}")
         return _map(self._run.power, rates)
 
+    @property
+    def overflow(self) -> float:
+        """The chance that any batch overflows, which the union strategy adds to delta; for planning."""
+        return self._run.overflow.upper
+
+    @property
+    def exposed(self) -> bool:
+        """Whether some step has no noise; for planning and showing."""
+        return self._run.exposure.upper > 0.0
+
+    @certified
+    def quick_delta(self, epsilon: float) -> float:
+        """An upper bound of delta(epsilon), within a few percent, some ten times faster than `delta`; for planning."""
+        return self._run.quick_delta(epsilon)
+
+    @certified
+    def quickly_at_most(self, epsilon: float, delta: float) -> bool:
+        """Whether epsilon(delta) <= epsilon is proven by a quick look; False means "not known"; for planning."""
+        return self._run.at_most(epsilon, delta)
+
+    @certified
+    def delta_bounds_each_direction(self, epsilon: float) -> list[Bounds]:
+        """`delta_bounds` of either order of the neighbours; one entry if both are the same; for showing."""
+        return self._run.delta_each(epsilon)
+
     def _remember(self, kind: str, value: float, compute: Callable[[float], Bounds]) -> Bounds:
         key = (kind, value)
         if key not in self._known:
@@ -109,25 +156,19 @@ class PrivacyCurve:
         return self._known[key]
 
     def _epsilon_bounds(self, delta: float) -> Bounds:
-        try:
-            bracket = self._run.epsilon(delta)
-        except BEYOND_FLOATS as error:
+        bounds = self._run.epsilon(delta)
+        if wide(bounds):
             raise NotCertifiedError(
-                f"epsilon at delta={delta!r} is beyond what floats can hold ({error}); use a larger delta or more noise"
-            ) from None
-        if wide(bracket):
-            raise NotCertifiedError(
-                f"epsilon at delta={delta!r} is only known to lie in [{bracket.lower!r}, {bracket.upper!r}];"
+                f"epsilon at delta={delta!r} is only known to lie in [{bounds.lower!r}, {bounds.upper!r}];"
                 " use a larger delta, or report these parameters"
             )
-        return Bounds(bracket.lower, bracket.upper)
+        return bounds
 
     def _delta_bounds(self, epsilon: float) -> Bounds:
         try:
-            bracket = self._run.delta(epsilon)
-        except BEYOND_FLOATS:
+            return self._run.delta(epsilon)
+        except ArithmeticError:  # nothing is known
             return Bounds(0.0, 1.0)
-        return Bounds(bracket.lower, bracket.upper)
 
 
 def _one(name: str, array: Array) -> float:

@@ -25,7 +25,10 @@ from ..scheme import CappedPoisson, Overflow
 from .accountant import account
 from .proving.cells import Discrete
 from .proving.loss_law import Array
-from .searching.engine import Side, solve
+from .proving.verdict import EpsilonBracket
+from .proving.view import View
+from .searching.guesses import guess_epsilon
+from .searching.newton import narrow
 from .terms import Adjacency, Phase
 
 _MOST_COMPONENTS = 5_000  # wider mixtures hide x_1 in any case
@@ -358,7 +361,7 @@ def _guess(law: Discrete, rounds: int, log_delta: float) -> float:
     if rounds == 1 or _hopeless(law, rounds, log_delta):
         return _one_step(law, log_delta)
     try:
-        value = Side([(law, rounds)], 0.0, above=False).guess(log_delta)
+        value = guess_epsilon(View([(law, rounds)], 0.0, above=False), log_delta)
     except ArithmeticError:  # losses beyond all bounds
         return 0.0
     return 0.0 if math.isnan(value) else value
@@ -370,11 +373,12 @@ def _epsilon(law: Discrete, rounds: int, log_delta: float) -> float:
     guess = _guess(law, rounds, log_delta)
     if rounds == 1 or guess <= _TINY or _hopeless(law, rounds, log_delta):
         return best
+    bracket = EpsilonBracket(math.exp(log_delta))
     try:
-        value, _ = solve(Side([(law, rounds)], 0.0, above=False), log_delta, guess, 1.0)
+        narrow(bracket, View([(law, rounds)], 0.0, above=False), guess, 1.0)
     except ArithmeticError:  # what one step proves is still true
         return best
-    return best if math.isnan(value) else max(best, value)
+    return max(best, bracket.lower)
 
 
 def _hopeless(law: Discrete, rounds: int, log_delta: float) -> bool:

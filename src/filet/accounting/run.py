@@ -1,72 +1,106 @@
-"""Both directions of a composed run, and the cases that have a closed form, behind one interface."""
+"""A run: phases and Gaussian releases under one adjacency, in both directions, behind one interface."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from functools import cached_property, partial
+from collections.abc import Sequence
+from functools import cached_property
+from typing import Protocol
 
 import numpy as np
 
-from .proving.cells import UNDERFLOW
-from .proving.closed_form import gaussian_log_delta
-from .proving.loss_law import Array, LossLaw
+from .proving.closed_form import Gaussian, OneStep
+from .proving.combining import chance, delta_with, power, union_cost, worse
+from .proving.loss_law import LossLaw
 from .proving.theorems import loss_law
-from .searching.engine import Interval, Run, contradiction
-from .terms import Adjacency, Phase
+from .searching.refinement import Direction, Exact
+from .terms import Adjacency, Bounds, Phase
 
 _FAR = 1e12
-_CLOSED_FORM_ERROR = 1e-9  # relative rounding error of closed-form deltas, generously
+_CHANCE_ERROR = 1e-11  # relative, of the logarithm of a chance that is multiplied by numbers of steps
 # Extreme parameters overflow on the way to an answer or a refusal; what comes out is checked, so nobody needs warnings.
 _QUIET = np.errstate(over="ignore", divide="ignore", invalid="ignore")
 
 
-class Composite:
-    """A run: loss laws with steps, a Gaussian part, and what makes it special.
+class Answers(Protocol):
+    """One direction of a run."""
 
-    `symmetric`: both directions have the same losses. `exposed`: some step has no noise. `overflow`: the chance that
-    any batch overflows, which the union strategy adds to delta, times 1 + e^epsilon.
+    def epsilon(self, delta: float) -> Bounds: ...
+    def delta(self, epsilon: float) -> Bounds: ...
+    def quick_delta(self, epsilon: float) -> float: ...
+    def at_most(self, epsilon: float, delta: float) -> bool: ...
+
+
+class Run:
+    """What phases and Gaussian releases cost together, under one adjacency.
+
+    `overflow` bounds the chance that any batch overflows (union strategy), `exposure` the chance that some step without
+    noise shows the example.
     """
 
-    def __init__(self, laws: list[tuple[LossLaw, int]], gaussian: float, *, symmetric: bool, exposed: bool,
-                 overflow: float) -> None:  # fmt: skip
-        self.exposed = exposed or math.isinf(gaussian)
-        self.overflow = overflow * (1 + 1e-9)
-        self.directions: list[_Direction] = []
-        if not self.exposed and (laws or gaussian):
-            forward = Run(laws, gaussian)
-            runs = [forward] if symmetric or not laws else [forward, forward.reversed()]
-            self.directions = [_direction(run) for run in runs]
+    def __init__(self, phases: Sequence[Phase], gaussian: Bounds, adjacency: Adjacency) -> None:
+        laws: list[tuple[LossLaw, int]] = []
+        overflow, exposure = 0.0, 0.0
+        for phase in phases:
+            if phase.steps == 0 or phase.noise_multiplier == math.inf:
+                continue
+            overflow += phase.overflow_exponent
+            if phase.noise_multiplier == 0.0:
+                exposure += phase.exposure_exponent
+            elif phase.only_gaussian:
+                gaussian = _add(gaussian, phase, adjacency)
+            else:
+                laws.append((loss_law(phase.scheme, phase.noise_multiplier, adjacency, phase.analysis), phase.rounds))
+        self.overflow, self.exposure = chance(overflow, _CHANCE_ERROR), chance(exposure, _CHANCE_ERROR)
+        self.directions = _directions(laws, gaussian, symmetric=adjacency is Adjacency.REPLACE_ONE)
 
-    def epsilon(self, delta: float) -> Interval:
-        if self.exposed:
-            return Interval(math.inf, math.inf)
-        if self.overflow == 0.0:
+    @_QUIET
+    def epsilon(self, delta: float) -> Bounds:
+        """Bounds of epsilon(delta)."""
+        if self.exposure.lower > delta:
+            return Bounds(math.inf, math.inf)
+        if self.exposure.upper >= delta:
+            return Bounds(0.0, 0.0) if self.exposure.upper == delta and not self.directions else Bounds(0.0, math.inf)
+        if self.overflow.upper == 0.0 and self.exposure.upper == 0.0:
             return self._plain_epsilon(delta)
-        return Interval(self._union(delta, upper=False), self._union(delta, upper=True))
+        if self.overflow.upper == 0.0:
+            upper = self._plain_epsilon(delta - self.exposure.upper).upper
+            return Bounds(min(self._plain_epsilon(delta).lower, upper), upper)
+        return Bounds(self._union(delta, upper=False), self._union(delta - self.exposure.upper, upper=True))
 
-    def delta(self, epsilon: float) -> Interval:
-        if self.exposed:
-            return Interval(0.0, 1.0)
+    @_QUIET
+    def delta(self, epsilon: float) -> Bounds:
+        """Bounds of delta(epsilon)."""
         if epsilon > _FAR:  # delta falls in epsilon; sums of squares would overflow further out
-            return Interval(0.0, self.delta(_FAR).upper) if not self.overflow else Interval(0.0, 1.0)
-        parts = [direction.delta(epsilon) for direction in self.directions]
-        extra = self.overflow * (1.0 + math.exp(min(epsilon, 700.0))) if self.overflow else 0.0
-        lower = max((part.lower for part in parts), default=0.0)
-        upper = max((part.upper for part in parts), default=0.0)
-        if self.overflow and epsilon > 700.0:
-            return Interval(lower, 1.0)
-        return Interval(min(1.0, lower + extra * (1 - 1e-8)), min(1.0, upper + extra))
+            return Bounds(self.exposure.lower, self.delta(_FAR).upper if not self.overflow.upper else 1.0)
+        parts = worse(direction.delta(epsilon) for direction in self.directions)
+        return delta_with(parts, union_cost(self.overflow, epsilon), self.exposure)
 
-    def _plain_epsilon(self, delta: float) -> Interval:
+    @_QUIET
+    def delta_each(self, epsilon: float) -> list[Bounds]:
+        """Bounds of delta(epsilon) in each direction; one if both have the same."""
+        extras = union_cost(self.overflow, epsilon), self.exposure
+        return [delta_with(direction.delta(epsilon), *extras) for direction in self.directions]
+
+    @_QUIET
+    def quick_delta(self, epsilon: float) -> float:
+        """An upper bound of delta(epsilon), within a few percent, some ten times faster than the certified bounds."""
+        delta = max((direction.quick_delta(epsilon) for direction in self.directions), default=0.0)
+        return delta_with(Bounds(0.0, delta), union_cost(self.overflow, epsilon), self.exposure).upper
+
+    @_QUIET
+    def at_most(self, epsilon: float, delta: float) -> bool:
+        """Whether epsilon(delta) <= epsilon is proven by a quick look; False means "not known"."""
+        spare = delta - self.exposure.upper - union_cost(self.overflow, epsilon).upper
+        return spare > 0.0 and all(direction.at_most(epsilon, spare) for direction in self.directions)
+
+    def _plain_epsilon(self, delta: float) -> Bounds:
         if not self.directions:
-            return Interval(0.0, 0.0)
+            return Bounds(0.0, 0.0)
         best = self.directions[0].epsilon(delta)
         for other in self.directions[1:]:
-            if best.lower > 0.0 and other.at_most(best.lower, delta):
-                continue
-            bracket = other.epsilon(delta)
-            best = Interval(max(best.lower, bracket.lower), max(best.upper, bracket.upper))
+            if not (best.lower > 0.0 and other.at_most(best.lower, delta)):
+                best = worse([best, other.epsilon(delta)])
         return best
 
     def _union(self, delta: float, *, upper: bool) -> float:
@@ -75,164 +109,55 @@ class Composite:
         The iteration climbs to it from below; from above, a last check makes the bound proven.
         """
         epsilon = 0.0
-        overflow = self.overflow if upper else self.overflow * (1 - 1e-8)
-        for _ in range(60):
-            rest = delta - (1.0 + math.exp(min(epsilon, 700.0))) * overflow
-            if rest <= 0.0:
+        for turn in range(100):
+            cost = union_cost(self.overflow, epsilon)
+            rest = delta - (cost.upper if upper else cost.lower)
+            if not rest > 0.0:
                 return math.inf
-            bracket = self._plain_epsilon(rest)
-            new = max(epsilon, bracket.upper if upper else bracket.lower)
-            if new - epsilon <= 1e-6 * max(epsilon, 0.1):
-                epsilon = new
-                break
-            epsilon = new
-        if not upper:
-            return epsilon
-        for _ in range(40):
-            rest = delta - (1.0 + math.exp(min(epsilon, 700.0))) * self.overflow
-            if rest <= 0.0:
-                return math.inf
-            if self._plain_epsilon(rest).upper <= epsilon:
-                return epsilon
-            epsilon += 1e-5 * max(epsilon, 0.1)
-        return math.inf
+            bounds = self._plain_epsilon(rest)
+            new = bounds.upper if upper else bounds.lower
+            if new <= epsilon or (not upper and new - epsilon <= 1e-6 * max(epsilon, 0.1)):
+                return max(epsilon, new)
+            small = turn > 60 or new - epsilon <= 1e-6 * max(epsilon, 0.1)
+            epsilon = new + (1e-5 * max(epsilon, 0.1) if small else 0.0)
+        return math.inf if upper else epsilon
 
     def power(self, false_positive_rate: float) -> float:
-        """Largest true positive rate: the smallest delta(epsilon) + e^epsilon rate over a table, for either null."""
-        if self.exposed:
-            return 1.0
+        """Upper bound of the true positive rate of any test, for either null."""
         if not self.directions:
-            return false_positive_rate
+            return min(1.0, false_positive_rate + self.exposure.upper)
         tables = self._tables
-        forward, backward = tables[0], tables[-1]
-        powers = []
-        for one, other in ((forward, backward), (backward, forward)):
-            best = 1.0
-            for epsilon, delta in one:  # e^epsilon >= 1
-                best = min(best, delta + math.exp(epsilon) * false_positive_rate)
-            for epsilon, delta in other:  # thresholds below 1: H_{1/b}(P||Q) = 1 - 1/b + H_b(Q||P) / b
-                best = min(best, 1.0 - math.exp(-epsilon) * (1.0 - delta) + math.exp(-epsilon) * false_positive_rate)
-            powers.append(best)
-        return max(powers)
+        return min(1.0, power(false_positive_rate, tables[0], tables[-1]) + self.exposure.upper)
 
     @cached_property
+    @_QUIET
     def _tables(self) -> list[list[tuple[float, float]]]:
         """Upper bounds of delta at thresholds that matter, for each direction."""
         top = min(self._plain_epsilon(1e-12).upper, 600.0)
         middle = self._plain_epsilon(0.3).upper
-        grid = np.unique(
-            np.concatenate(
-                [[0.0], np.linspace(0.0, min(max(2 * middle, top / 8), 600.0), 33), np.linspace(0.0, top, 33)]
-            )
-        )
-        extra = self.overflow
+        bulk = np.linspace(0.0, min(max(2 * middle, top / 8), 600.0), 33)
+        grid = np.unique(np.concatenate([[0.0], bulk, np.linspace(0.0, top, 33)]))
         return [
-            [(float(e), min(1.0, d.quick_delta(float(e)) + extra * (1.0 + math.exp(e)))) for e in grid]
+            [(float(e), min(1.0, d.quick_delta(float(e)) + union_cost(self.overflow, float(e)).upper)) for e in grid]
             for d in self.directions
         ]
 
 
-class _Direction:
-    """One direction: a function for each question."""
-
-    def __init__(self, epsilon: Callable[[float], Interval], delta: Callable[[float], Interval],
-                 quick_delta: Callable[[float], float], at_most: Callable[[float, float], bool]) -> None:  # fmt: skip
-        self.epsilon, self.delta, self.quick_delta, self.at_most = (
-            _QUIET(epsilon), _QUIET(delta), _QUIET(quick_delta), _QUIET(at_most)
-        )  # fmt: skip
+def _add(gaussian: Bounds, phase: Phase, adjacency: Adjacency) -> Bounds:
+    """A run that uses every example at every step is a Gaussian mechanism; rounded outward."""
+    shift = (2.0 if adjacency is Adjacency.REPLACE_ONE else 1.0) / phase.noise_multiplier
+    square = phase.rounds * shift * shift  # a product, as a power raises where it overflows
+    return Bounds(gaussian.lower + square * (1 - 1e-15), (gaussian.upper + square) * (1 + 1e-15))
 
 
-def _direction(run: Run) -> _Direction:
-    if not run.laws:
-        return _closed_form(partial(gaussian_log_delta, math.sqrt(run.gaussian)))
-    if run.steps == 1 and not run.gaussian:
-        return _one_step(run)
-    return _Direction(run.epsilon, run.delta, run.quick_delta, run.at_most)
-
-
-def _one_step(run: Run) -> _Direction:
-    """The profile itself; the discrete laws say where to look."""
-    law = run.laws[0]
-    lost = law.lost + UNDERFLOW
-    relative = 1e-12 + 20 * law.weight_error
-
-    def bounds(epsilon: Array) -> tuple[Array, Array]:
-        value, error = law.profile_and_error(epsilon)
-        return value * (1 - relative) - error, np.minimum(value * (1 + relative) + error + lost, 1.0)
-
-    def delta(epsilon: float) -> Interval:
-        lower, upper = bounds(np.array([epsilon]))
-        return Interval(max(0.0, float(lower[0])), float(upper[0]))
-
-    def epsilon(goal: float) -> Interval:
-        bracket = run.one_step(goal)
-        low, high = bracket.lower * (1 - 1e-9), bracket.upper * (1 + 1e-9)
-        if not math.isfinite(high) or high == 0.0:
-            return Interval(low, high)
-        for _ in range(4):
-            grid = np.linspace(low, high, 65)
-            lower, upper = bounds(grid)
-            if (upper <= goal).any():
-                high = min(high, float(grid[upper <= goal].min()))
-            if (lower >= goal).any():
-                low = max(low, float(grid[lower >= goal].max()))
-            if high - low <= 1e-10 * high:
-                break
-        if low > high:
-            raise contradiction("epsilon", low, high, f"delta={goal!r}")
-        return Interval(low, high)
-
-    return _Direction(epsilon, delta, lambda e: delta(e).upper, lambda e, d: delta(e).upper <= d)
-
-
-def _closed_form(log_delta: Callable[[float], float]) -> _Direction:
-    """Answers from an exact log delta(epsilon), widened by its rounding error."""
-    error = _CLOSED_FORM_ERROR
-
-    def delta(epsilon: float) -> Interval:
-        value = math.exp(log_delta(epsilon))
-        return Interval(value * (1 - error), min(1.0, value * (1 + error) + 5e-324))
-
-    def solve(goal: float) -> float:
-        """The epsilon >= 0 at which log delta falls to the goal, from above to a part in 1e13."""
-        if log_delta(0.0) <= goal:
-            return 0.0
-        low, high = 0.0, 1.0
-        while log_delta(high) > goal:
-            low, high = high, 2.0 * high
-            if high > 1e18:
-                return math.inf
-        for _ in range(200):
-            middle = 0.5 * (low + high)
-            if high - low <= 1e-13 * high or middle in (low, high):
-                break
-            low, high = (middle, high) if log_delta(middle) > goal else (low, middle)
-        return high
-
-    def epsilon(goal: float) -> Interval:
-        lower, upper = (solve(math.log(goal) + sign * 2 * error) for sign in (1, -1))
-        return Interval(lower * (1 - 1e-12), upper)
-
-    return _Direction(epsilon, delta, lambda e: delta(e).upper, lambda e, d: delta(e).upper <= d)
-
-
-BEYOND_FLOATS = (ZeroDivisionError, OverflowError, FloatingPointError)
-
-
-def composed(phases: list[Phase], gaussian: float, adjacency: Adjacency) -> Composite:
-    laws: list[tuple[LossLaw, int]] = []
-    exposed = False
-    exponent = 0.0
-    for phase in phases:
-        if phase.steps == 0 or phase.noise_multiplier == math.inf:
-            continue
-        exponent += phase.overflow_exponent
-        if phase.noise_multiplier == 0.0:
-            exposed = True
-        elif phase.only_gaussian:
-            shift = (2.0 if adjacency is Adjacency.REPLACE_ONE else 1.0) / phase.noise_multiplier
-            gaussian += phase.rounds * shift * shift  # a product, as a power raises where it overflows
-        else:
-            laws.append((loss_law(phase.scheme, phase.noise_multiplier, adjacency, phase.analysis), phase.rounds))
-    return Composite(laws, gaussian, symmetric=adjacency is Adjacency.REPLACE_ONE, exposed=exposed,
-                     overflow=-math.expm1(-exponent))  # fmt: skip
+def _directions(laws: list[tuple[LossLaw, int]], gaussian: Bounds, *, symmetric: bool) -> list[Answers]:
+    """Both orders of the neighbours, or one if the other is the same; the closed form where there is one."""
+    if gaussian.upper == math.inf:
+        raise OverflowError("the Gaussian releases have too little noise")
+    if not laws:
+        return [Exact(Gaussian(*gaussian))] if gaussian.upper else []
+    forward = Direction(laws, gaussian)
+    both = [forward] if symmetric else [forward, forward.reversed()]
+    if forward.steps == 1 and not gaussian.upper:
+        return [Exact(OneStep(one.laws[0])) for one in both]
+    return list(both)

@@ -78,6 +78,15 @@ class Phase:
         return self.scheme.sampling_probability == 1.0 and self.scheme.max_batch_size >= self.scheme.group_size
 
     @property
+    def exposure_exponent(self) -> float:
+        """-log of the chance that no step's batch holds one given example."""
+        if self.analysis is Analysis.UNION:  # plain Poisson sampling; overflows are counted apart
+            rate = self.scheme.sampling_probability
+        else:
+            rate = self.scheme.inclusion_probability
+        return math.inf if rate >= 1.0 else -self.rounds * math.log1p(-rate)
+
+    @property
     def overflow_exponent(self) -> float:
         """-log of the chance that no batch overflows, for the union strategy."""
         if self.analysis is not Analysis.UNION:

@@ -193,14 +193,12 @@ def _zero_others(curve: PrivacyCurve) -> PrivacyCurve:
 def _attack_power(curve: PrivacyCurve, rates: Array) -> Array:
     """Proven power of the attack with all other examples zero."""
     attack = _zero_others(curve)
-    run = attack._run
-    if run.exposed or not run.directions:
+    if attack.exposed or not attack.delta_bounds_each_direction(0.0):
         return rates.copy()
     top = max(attack.epsilon(1e-9), 0.1)
     grid = np.concatenate([np.linspace(0.0, 1.0, 41) ** 1.5 * top, [2.0 * top]])
-    forward, backward = (
-        np.array([d.delta(float(e)).lower for e in grid]) for d in (run.directions[0], run.directions[-1])
-    )
+    each = [attack.delta_bounds_each_direction(float(e)) for e in grid]
+    forward, backward = (np.array([bounds[side].lower for bounds in each]) for side in (0, -1))
     power = np.zeros_like(rates)
     for one, other in ((forward, backward), (backward, forward)):
         # power(f) = inf over thresholds a of H_a + a f. Between two grid points H_a is at least its value at the right

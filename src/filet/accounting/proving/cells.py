@@ -9,16 +9,14 @@ post-processing, so the discrete pair is dominated. Both errors shrink with the 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from ...errors import NotCertifiedError
 from .loss_law import Array, LossLaw, Piece
-
-# More than all masses that underflow to zero together, per step; put on an infinite loss in upper bounds.
-UNDERFLOW = 1e-300
-_RESOLVED = 1e-290  # smaller masses are denormal or nearly so, and their digits are not trusted
+from .rounding import DROPPED, RESOLVED, SUM_ERROR, UNDERFLOW
 
 
 @dataclass(frozen=True)
@@ -34,43 +32,6 @@ class Discrete:
     infinite: float
     weight_error: float
     difference: float = 1.0
-
-
-@dataclass(frozen=True)
-class Focus:
-    """Where cells should be small: `log_weight` says, for some losses, how much a step with that loss matters.
-
-    Any partition into cells gives proven bounds; this only makes them tight.
-    """
-
-    cells: int  # about this many cells in all
-    loss: Array  # increasing
-    log_weight: Array
-
-
-def _grid(piece: Piece, reach: float, width: float) -> Array:
-    """Points a `width` apart wherever a mean is within `reach`; far means (little noise) leave gaps in between.
-
-    Beyond `reach` standard deviations from the outermost means there is one open cell at each end.
-    """
-    parts: list[tuple[float, float]] = []
-    for mean in sorted(piece.means):
-        low, high = max(piece.low, mean - reach), min(piece.high, mean + reach)
-        if low >= high:
-            continue
-        if parts and low <= parts[-1][1]:
-            parts[-1] = (parts[-1][0], high)
-        else:
-            parts.append((low, high))
-    if not parts:  # the interval lies in a far tail: one cell suffices
-        middle = min(max(piece.means[0], piece.low), piece.high)
-        return np.array([middle, middle])
-    return np.concatenate([np.linspace(low, high, 2 + math.ceil((high - low) / width)) for low, high in parts])
-
-
-def _with_ends(piece: Piece, inner: Array) -> Array:
-    ends = np.concatenate([[piece.low], inner, [piece.high]])
-    return np.asarray(ends[np.concatenate([[True], np.diff(ends) > 0])])
 
 
 @dataclass(frozen=True)
@@ -104,50 +65,22 @@ class Cells:
         return Cells(self.law.reversed(), [Cut(c.x, -c.loss, c.q, c.p, -c.d, not c.increasing) for c in self.cuts])
 
 
-def _cut(piece: Piece, x: Array) -> Cut:
-    finite = np.isfinite(x)
-    up = piece.increasing
+def cut(law: LossLaw, edges: Sequence[Array]) -> Cells:
+    """The law cut at the given points of each piece; any points will do, and those outside a piece are left out."""
+    return Cells(law, [_cut(piece, inner) for piece, inner in zip(law.pieces, edges, strict=True)])
+
+
+def _cut(piece: Piece, inner: Array) -> Cut:
+    inside = np.unique(inner[(inner > piece.low) & (inner < piece.high)])
+    x = np.concatenate([[piece.low], inside, [piece.high]])
+    finite, up = np.isfinite(x), piece.increasing
     loss = np.where((x > 0) == up, np.inf, -np.inf)
     loss[finite] = piece.loss(x[finite])
     return Cut(x, loss, *piece.masses(x), up)
 
 
-def equal_cells(law: LossLaw, reach: float, width: float) -> Cells:
-    """Cells of one width, in standard deviations; good for a first look at any law."""
-    return Cells(law, [_cut(piece, _with_ends(piece, _grid(piece, reach, width))) for piece in law.pieces])
-
-
-def fitted_cells(look: Cells, focus: Focus) -> Cells:
-    """Cells fitted to where the answer lies, after a look at the law with other cells.
-
-    The error of a cell of width v grows as I v^2 per unit of x, where I is the density times the squared slope of the
-    loss times the weight of that loss. For a given number of cells the sum is smallest if v is proportional to I^(-1/3).
-    """
-    inner, logs = [], []
-    for cut in look.cuts:
-        first, last = (int(v) for v in np.flatnonzero(np.isfinite(cut.x))[[0, -1]])
-        x, loss = cut.x[first : last + 1], cut.loss[first : last + 1]
-        width = np.diff(x)
-        weight = np.interp(loss[1:], focus.loss, focus.log_weight)
-        with np.errstate(divide="ignore"):  # density times squared slope is p (change of loss)^2 / width^3
-            logs.append(np.log(cut.p[first:last]) + 2.0 * np.log(np.abs(np.diff(loss))) - 3.0 * np.log(width) + weight)
-        inner.append(x)
-    top = max((float(v.max()) for v in logs if v.size), default=0.0)
-    top = top if top > -math.inf else 0.0
-    # With little noise there are long gaps between the means, which a few cells suffice for.
-    counts = [np.concatenate([[0.0], np.cumsum(np.cbrt(np.exp(v - top) + 1e-6) * np.minimum(np.diff(x), 1.0))])
-              for v, x in zip(logs, inner, strict=True)]  # fmt: skip
-    unit = max(sum(float(count[-1]) for count in counts) / focus.cells, 1e-300)
-    cuts = []
-    for piece, x, count in zip(look.law.pieces, inner, counts, strict=True):
-        edges = np.interp(np.linspace(0.0, count[-1], 2 + math.ceil(count[-1] / unit)), count, x)
-        edges[0], edges[-1] = x[0], x[-1]
-        cuts.append(_cut(piece, _with_ends(piece, edges)))
-    return Cells(look.law, cuts)
-
-
 def discretise_above(cells: Cells) -> Discrete:
-    """The dominating discrete loss on the given cells."""
+    """The dominating discrete loss on the given cells. Proof: engine.md#two-discrete-losses-around-the-true-one"""
     law = cells.law
     losses, masses = [], []
     infinite = law.lost + UNDERFLOW
@@ -160,14 +93,14 @@ def discretise_above(cells: Cells) -> Discrete:
             # share of the cell's P-mass that goes to its upper end: (P - e^low Q) / (P (1 - e^(low-high)))
             excess = np.where(np.abs(low) < 0.5, d - q * np.expm1(low), p - q * np.exp(low))
             share = excess / (p * -np.expm1(low - high))
-        share = np.clip(np.where(inner & np.isfinite(share) & (q > _RESOLVED), share, 1.0), 0.0, 1.0)
+        share = np.clip(np.where(inner & np.isfinite(share) & (q > RESOLVED), share, 1.0), 0.0, 1.0)
         upper = np.where(inner, p * share, 0.0)
         at[1:] += upper
         at[:-1] += np.where(inner, p - upper, 0.0)
         if math.isinf(loss[0]):  # losses from -inf: round up to the first edge
             at[1] += p[0]
         if math.isinf(loss[-1]):  # losses to +inf: keep the Q-mass at the last edge; the rest of P is at +inf
-            kept = min(q[-1] * math.exp(min(700.0, loss[-2])), p[-1]) if q[-1] > _RESOLVED else 0.0
+            kept = min(q[-1] * math.exp(min(700.0, loss[-2])), p[-1]) if q[-1] > RESOLVED else 0.0
             at[-2] += kept
             infinite += float(p[-1] - kept)
         finite = np.isfinite(loss)
@@ -180,19 +113,19 @@ def discretise_above(cells: Cells) -> Discrete:
     _check_total(float(mass.sum()) + infinite, exact=True)
     loss, mass = loss[mass > 0], mass[mass > 0]
     # Infinite masses are sums of positive tails, good to a few parts in 1e13; round them up.
-    return Discrete(loss, np.log(mass), infinite * (1 + 1e-9), law.weight_error, _difference(law))
+    return Discrete(loss, np.log(mass), infinite * (1 + SUM_ERROR), law.weight_error, _difference(law))
 
 
 def discretise_below(cells: Cells) -> Discrete:
-    """The dominated discrete loss on the given cells."""
+    """The dominated discrete loss on the given cells. Proof: engine.md#two-discrete-losses-around-the-true-one"""
     law = cells.law
     losses, masses = [], []
     for cut in cells.cuts:
         loss, p, q, d = cut.ordered()
         # Where Q underflows, the loss at the cell's lower end is a lower bound of the merged one. Dropping the
         # lightest outcomes, and those of the open first cell, lowers every profile.
-        seen = q > _RESOLVED
-        keep = (p > 1e-307) & (seen | np.isfinite(loss[:-1]))
+        seen = q > RESOLVED
+        keep = (p > DROPPED) & (seen | np.isfinite(loss[:-1]))
         seen, low, p, q, d = seen[keep], loss[:-1][keep], p[keep], q[keep], d[keep]
         with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
             ratio = d / q
@@ -200,7 +133,7 @@ def discretise_below(cells: Cells) -> Discrete:
         losses.append(np.where(seen, merged, low))
         masses.append(p)
     for atom in law.atoms:
-        if atom.p > 1e-307:
+        if atom.p > DROPPED:
             losses.append(np.array([atom.loss]))
             masses.append(np.array([atom.p]))
     mass = np.concatenate(masses)

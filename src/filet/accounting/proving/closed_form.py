@@ -1,20 +1,67 @@
-"""Closed forms: the Gaussian mechanism."""
+"""Closed forms: runs whose delta needs no transform, each with bounds on its rounding."""
 
 from __future__ import annotations
 
 import math
+from typing import Protocol
 
 import numpy as np
 from scipy.special import erfcx, log_ndtr
 
-from .loss_law import Array
+from .loss_law import Array, LossLaw
+from .rounding import CLOSED_FORM_ERROR, POINT_ERROR, UNDERFLOW, UNIT
+
+
+class ClosedForm(Protocol):
+    """A run in one direction whose delta is known in closed form."""
+
+    def delta_bounds(self, epsilon: Array) -> tuple[Array, Array]:
+        """Certified lower and upper bounds of delta at epsilons >= 0."""
+
+
+class OneStep:
+    """One step alone: the profile of its loss law. Proof: theory.md#profiles-and-dominating-pairs"""
+
+    def __init__(self, law: LossLaw) -> None:
+        self._law = law
+
+    def delta_bounds(self, epsilon: Array) -> tuple[Array, Array]:
+        value, error = self._law.profile_and_error(epsilon)
+        relative = POINT_ERROR + 20 * self._law.weight_error
+        upper = value * (1 + relative) + error + self._law.lost + UNDERFLOW
+        return np.maximum(value * (1 - relative) - error, 0.0), np.minimum(upper, 1.0)
+
+
+class Gaussian:
+    """Gaussian releases of total squared shift in [least, most]. Proof: engine.md#gaussian-releases"""
+
+    def __init__(self, least: float, most: float) -> None:
+        self._shifts = math.sqrt(least), math.sqrt(most)
+
+    def delta_bounds(self, epsilon: Array) -> tuple[Array, Array]:
+        lower, upper = np.empty_like(epsilon), np.empty_like(epsilon)
+        for i, e in enumerate(epsilon):
+            (low, low_error), (high, high_error) = (self._delta(mu, float(e)) for mu in self._shifts)
+            lower[i], upper[i] = max(0.0, low * (1 - low_error)), min(1.0, high * (1 + high_error) + 5e-324)
+        return lower, upper
+
+    @staticmethod
+    def _delta(mu: float, epsilon: float) -> tuple[float, float]:
+        """delta, and its relative error: that of the formula, and of a tail whose argument is rounded."""
+        if mu == 0.0:
+            return 0.0, 0.0
+        size = epsilon / mu + mu
+        error = CLOSED_FORM_ERROR + 8 * UNIT * size * (abs(epsilon / mu - mu / 2) + 1.0)
+        if not error < 0.1:
+            return 0.5, 1.0  # delta is between 0 and 1, and no more is known
+        return math.exp(gaussian_log_delta(mu, epsilon)), error
 
 
 def gaussian_log_delta(mu: float, epsilon: float) -> float:
-    """log delta(epsilon) of the Gaussian mechanism with shift mu (Balle and Wang, 2018), to nine digits everywhere.
+    """log delta(epsilon) of the Gaussian mechanism with shift mu (Balle and Wang, 2018), to nine digits.
 
     delta is phi(a) (R(a) - R(b)) with Mills' ratio R and a, b = epsilon / mu -+ mu / 2; where a and b are close, the
-    difference is the integral of 1 - x R(x).
+    difference is the integral of 1 - x R(x). Proof: engine.md#gaussian-releases
     """
     if mu == 0.0:
         return -math.inf

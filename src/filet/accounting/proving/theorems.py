@@ -13,9 +13,8 @@ from ...errors import NotCertifiedError
 from ...scheme import CappedPoisson, Overflow
 from ..terms import Adjacency, Analysis
 from .loss_law import Atom, LossLaw, Piece, log_interval
+from .rounding import LIGHTEST
 
-# Groups lighter than this are put on an infinite loss instead of being resolved.
-_LIGHTEST = 1e-290
 _LARGEST = 10**15
 
 
@@ -141,8 +140,8 @@ def loss_law(scheme: CappedPoisson, sigma: float, adjacency: Adjacency, analysis
         return LossLaw(tuple(pieces), tuple(atoms), weight_error=weight_error)
     v = cap_weights(n, p, cap)
     weight_error += 4e-15 / (1.0 - v.q)  # tau - tq cancels where q is almost one
-    if v.w + v.tau < _LIGHTEST:
-        return LossLaw(tuple(poisson(p, sigma, adjacency)), lost=_LIGHTEST)
+    if v.w + v.tau < LIGHTEST:
+        return LossLaw(tuple(poisson(p, sigma, adjacency)), lost=LIGHTEST)
     if analysis is Analysis.NOTE:
         fits = v.room + v.w
         free = poisson(p, sigma, adjacency, weight=fits) if fits > 0.0 else []

@@ -19,14 +19,14 @@ Complex = NDArray[np.complex128]
 _HALF_WIDTH = 13  # grid points on each side of a source
 _OVERSAMPLING = 3.0
 
-# |computed - exact| <= TRANSFORM_ERROR * sum(weights), besides the rounding of the positions themselves. Dropping the
-# Gaussian beyond 13 points and the aliases of the oversampled grid cost at most 2e-14 together (exponents -34 and -32.7,
-# times the division by the Gaussian's own transform, at most 4); the FFT's rounding, times 4, measured below 2e-14.
-TRANSFORM_ERROR = 1e-13
+_SERIES = 16  # 0.5^16 / 16! < 1e-18
 
 
 def characteristic(positions: Array, weights: Array, spacing: float, count: int) -> Complex:
-    """sum_i weights_i e^{i j spacing positions_i} for j = 0 .. count - 1."""
+    """sum_i weights_i e^{i j spacing positions_i} for j = 0 .. count - 1, to `TRANSFORM_ERROR`.
+
+    Proof: engine.md#the-transform-of-a-discrete-loss
+    """
     modes = 2 * max(count, 4 * _HALF_WIDTH)
     grid = int(next_fast_len(math.ceil(_OVERSAMPLING * modes), True))
     ratio = grid / modes
@@ -45,3 +45,40 @@ def characteristic(positions: Array, weights: Array, spacing: float, count: int)
     frequency = np.arange(count)
     spectrum *= (math.sqrt(math.pi / tau) / grid) * np.exp(tau * np.square(frequency))
     return np.asarray(spectrum, dtype=np.complex128)
+
+
+def by_powers(positions: Array, weights: Array, spacing: float, count: int) -> Complex:
+    """sum_i weights_ki e^{i j spacing positions_ki} for j < count, one row k each; a product adds less than 4 roundings.
+
+    Proof: engine.md#the-transform-of-a-discrete-loss
+    """
+    turn = np.exp(1j * (spacing * positions))
+    power = weights.astype(complex)
+    values = np.empty((positions.shape[0], count), complex)
+    for j in range(count):
+        values[:, j] = power.sum(axis=1)
+        power *= turn
+    return values
+
+
+def by_series(turns: Array, weights: Array, share: Array) -> Complex:
+    """sum_i weights_i e^{i share turns_i} for turns of at most half a radian.
+
+    Proof: engine.md#the-transform-of-a-discrete-loss
+    """
+    moments, power = [], weights
+    for k in range(_SERIES):
+        moments.append(float(power.sum()) * (1.0 if k % 4 < 2 else -1.0))
+        power = power * turns / (k + 1)
+    square = np.square(share)
+    values = np.empty(share.size, complex)
+    values.real = _horner(moments[::2], square)
+    values.imag = share * _horner(moments[1::2], square)
+    return values
+
+
+def _horner(coefficients: list[float], x: Array) -> Array:
+    total = np.full_like(x, coefficients[-1])
+    for coefficient in reversed(coefficients[:-1]):
+        total = total * x + coefficient
+    return total

@@ -1,0 +1,61 @@
+"""From one direction to the whole run: both orders of the neighbours, overflows, steps without noise, power of tests."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+
+from ..terms import Bounds
+from .rounding import SUM_ERROR, UNIT, up
+
+_LARGEST_EXPONENT = 700.0
+
+
+def worse(parts: Iterable[Bounds]) -> Bounds:
+    """The guarantee is the larger of the directions' own. Proof: theory.md#profiles-and-dominating-pairs"""
+    parts = list(parts)
+    return Bounds(max((p.lower for p in parts), default=0.0), max((p.upper for p in parts), default=0.0))
+
+
+def union_cost(overflow: Bounds, epsilon: float) -> Bounds:
+    """What the union strategy adds to delta: (1 + e^epsilon) times the chance of any overflow.
+
+    Proof: theory.md#the-earlier-strategy
+    """
+    if overflow.upper == 0.0:
+        return Bounds(0.0, 0.0)
+    if epsilon > _LARGEST_EXPONENT:
+        return Bounds(0.0, math.inf)
+    factor = 1.0 + math.exp(epsilon)
+    return Bounds(factor * overflow.lower * (1 - SUM_ERROR), factor * overflow.upper * (1 + SUM_ERROR))
+
+
+def chance(exponent: float, error: float) -> Bounds:
+    """1 - e^-exponent for an exponent with a relative error: a chance from the logarithm of its complement."""
+    lower, upper = (-math.expm1(-exponent * (1 + sign * error)) for sign in (-1.0, 1.0))
+    return Bounds(max(0.0, lower * (1 - 8 * UNIT)), min(1.0, upper * (1 + 8 * UNIT)))
+
+
+def delta_with(part: Bounds, *extras: Bounds) -> Bounds:
+    """delta of a run of which some outcomes, of the given chances, count fully. Proof: engine.md#steps-without-noise"""
+    upper = up(part.upper + sum(extra.upper for extra in extras))
+    lower = max(part.lower, max((extra.lower for extra in extras), default=0.0))
+    return Bounds(lower, min(1.0, upper if any(extra.upper for extra in extras) else part.upper))
+
+
+def power(rate: float, forward: Sequence[tuple[float, float]], backward: Sequence[tuple[float, float]]) -> float:
+    """Upper bound of the power of any test at a false positive rate, whichever neighbour is the null.
+
+    The tables hold (epsilon, upper bound of delta) of either order. Sums of positive terms, so nothing cancels.
+    Proof: engine.md#trade-off-curves
+    """
+    powers = []
+    for one, other in ((forward, backward), (backward, forward)):
+        best = 1.0
+        for epsilon, delta in one:  # thresholds a = e^epsilon >= 1: H_a + a f
+            if epsilon <= _LARGEST_EXPONENT:
+                best = min(best, delta + math.exp(epsilon) * rate)
+        for epsilon, delta in other:  # and below 1: H_{1/b}(P||Q) + f / b = 1 - 1/b + (H_b(Q||P) + f) / b
+            best = min(best, -math.expm1(-epsilon) + math.exp(-epsilon) * (delta + rate))
+        powers.append(best)
+    return min(1.0, max(up(max(powers), 16 * UNIT), rate))

@@ -1,0 +1,101 @@
+"""A run seen from above or from below, in one direction: discrete losses, and what they prove without any transform."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from functools import cached_property
+
+import numpy as np
+
+from .cells import Discrete
+from .composition import Composition, blocks
+from .line import log_peak
+from .loss_law import Array
+from .rounding import POINT_ERROR, SUM_ERROR
+
+_TILTS = 2.0 ** np.arange(-45.0, 45.0, 0.5)  # any tilt gives a bound; these are tried
+
+
+class View:
+    """Phases of discrete losses with their steps, and Gaussian releases of total squared shift `gaussian`.
+
+    From above every loss law dominates the true one, so that all deltas are upper bounds; from below, lower bounds.
+    """
+
+    def __init__(self, laws: Sequence[tuple[Discrete, int]], gaussian: float, above: bool) -> None:
+        self.gaussian, self.above = gaussian, above
+        self.blocks = blocks(laws)
+        self.whole = Composition(self.blocks, gaussian)
+        self.steps = self.whole.total_steps
+        # Chance that some loss is infinite, by the union bound.
+        self.infinite = sum(steps * law.infinite for law, steps in laws) if above else 0.0
+        # What rounded masses can do to the total loss where losses are tiny: to its mean (rounded masses telescope, so
+        # an ulp of one a step) and, step by step, at random. Everything that is read off allows for it.
+        self.slack = sum(law.difference * (4e-16 * steps + 1e-12 * math.sqrt(steps)) for law, steps in laws)
+        self._difference = max((law.difference for law, _ in laws), default=0.0)
+        # Relative errors of the binomial weights, and with the rounding of masses those of a transform at a real point.
+        self.weight_error = max((law.weight_error for law, _ in laws), default=0.0)
+        self.rounding = sum(steps * (POINT_ERROR + law.weight_error) for law, steps in laws)
+        # Losses that are nearly all rounding prove nothing from below.
+        self.resolved = above or any(float(law.loss.max()) > 1e-9 * law.difference for law, _ in laws)
+        # No finite total loss is larger.
+        largest = sum(steps * max(float(law.loss.max()), 0.0) for law, steps in laws)
+        self.largest = math.inf if gaussian else largest * (1 + POINT_ERROR + self.weight_error) + self.slack
+
+    def chance_above(self, loss: float) -> float:
+        """The expected number of losses above the given one."""
+        return sum(
+            float(b.steps @ np.exp(np.where(b.loss > loss, b.log_mass, -np.inf)).sum(axis=1)) for b in self.blocks
+        )
+
+    @cached_property
+    def distance(self) -> float:
+        """The sum of the steps' total variation distances: where it is at most delta, epsilon is 0."""
+        return float(self.separate(np.zeros(1))[0])
+
+    def separate(self, epsilon: Array) -> Array:
+        """The sum of the steps' own deltas at epsilon, an upper bound of the composed delta(steps * epsilon).
+
+        Proof: engine.md#crude-bounds
+        """
+        total = np.full(epsilon.shape, self.infinite + math.erf(math.sqrt(self.gaussian / 8.0)))
+        for block in self.blocks:
+            mass = np.exp(block.log_mass)
+            for i, one in enumerate(epsilon):
+                # losses may be off by that much
+                least = one * (1 - POINT_ERROR - self.weight_error) - 1e-12 * self._difference
+                gain = -np.expm1(np.minimum(least - block.loss, 0.0))
+                total[i] += float(block.steps @ np.einsum("km,km->k", gain, mass))
+        return np.asarray(total * (1 + SUM_ERROR + 2 * self.weight_error))
+
+    def chernoff_delta(self, epsilon: float) -> float:
+        """A crude but certain upper bound of delta(epsilon). Proof: engine.md#crude-bounds"""
+        least = epsilon * (1 - POINT_ERROR - self.weight_error) - self.slack
+        log_delta = float((self._log_peaks - _TILTS * least).min())
+        return min(1.0, math.exp(min(0.0, log_delta + self.rounding)) + self.infinite)
+
+    def chernoff_epsilon(self, log_delta: float) -> float:
+        """A crude but certain upper bound of epsilon(delta). Proof: engine.md#crude-bounds"""
+        spare = math.exp(log_delta) - self.infinite
+        if spare <= 0:
+            return math.inf
+        bound = float(((self._log_peaks + self.rounding - math.log(spare)) / _TILTS).min())
+        return max(0.0, bound * (1 + POINT_ERROR + self.weight_error)) + self.slack
+
+    @cached_property
+    def _log_peaks(self) -> Array:
+        return self.whole.log_mgf(_TILTS) + log_peak(_TILTS)
+
+    def floor_delta(self, epsilon: float) -> float:
+        """A crude but certain lower bound of delta(epsilon) where it is nearly one, from below: few losses are small.
+
+        Proof: engine.md#crude-bounds
+        """
+        if self.above or not self.resolved or self.rounding > 1e-5:
+            return 0.0
+        spare = 7.0  # losses above epsilon + spare count with 1 - e^-spare or more
+        most = (epsilon + spare) * (1 + POINT_ERROR + self.weight_error) + self.slack
+        small = float((self.whole.log_mgf(-_TILTS) + _TILTS * most).min()) + self.rounding
+        mass = float(self.whole.log_mgf(np.zeros(1))[0]) - self.rounding
+        return max(0.0, (math.exp(mass) - math.exp(min(small, 0.0))) * -math.expm1(-spare))

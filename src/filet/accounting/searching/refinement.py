@@ -1,0 +1,237 @@
+"""Answers for a run in one direction: cells are refined and lines read until what is proven is narrow enough."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+
+from ..proving.cells import Cells, Discrete, discretise_above, discretise_below
+from ..proving.closed_form import ClosedForm
+from ..proving.loss_law import LossLaw
+from ..proving.verdict import DeltaBracket, EpsilonBracket, Evidence, proves
+from ..proving.view import View
+from ..terms import Bounds
+from .grids import Focus, equal_cells, fitted_cells
+from .guesses import bulk_focus, focus, guess_epsilon, guess_log_delta, saddle_point
+from .newton import NEAR_ZERO, SEARCH_NODES, narrow
+from .tilts import propose_evidence
+
+_REFINEMENTS = 5
+_CELLS = 800
+_FEW_CELLS = 300  # a law, for runs of very many phases
+_MANY_PHASES = 50
+_LOWEST_LOG_DELTA = -640.0
+_RELATIVE, _ABSOLUTE = 1e-3, 1e-4  # the promised width of an epsilon bracket
+_DELTA = 0.01  # the relative width up to which a delta bracket is refined
+_NO_GAUSSIAN = Bounds(0.0, 0.0)
+_SPREAD = 65  # points of one look at a closed form
+
+
+def wide(bounds: Bounds | EpsilonBracket, share: float = 1.0) -> bool:
+    """Whether an epsilon bracket is wider than (a share of) what filet promises."""
+    if bounds.upper == math.inf:
+        return bounds.lower < math.inf
+    return not bounds.upper - bounds.lower <= share * max(_RELATIVE * bounds.upper, _ABSOLUTE)
+
+
+class Direction:
+    """Phases of loss laws with their steps, and Gaussian releases, in one order of the neighbours."""
+
+    def __init__(self, laws: Sequence[tuple[LossLaw, int]], gaussian: Bounds = _NO_GAUSSIAN,
+                 mirror: Direction | None = None) -> None:  # fmt: skip
+        """`gaussian` bounds the total squared shift; `mirror` is the other order, which may have looked already."""
+        self.laws = [law for law, steps in laws if steps > 0]
+        self.counts = [steps for _, steps in laws if steps > 0]
+        self.gaussian = gaussian
+        self.steps = sum(self.counts)
+        # Sums of few discrete losses are coarse, so few steps take finer cells.
+        self.cells = _CELLS * (4 if self.steps <= 4 else 2 if self.steps <= 30 else 1)
+        if len(self.laws) >= _MANY_PHASES:
+            self.cells = _FEW_CELLS
+        self._mirror = mirror
+        self._looked: tuple[float, list[Cells]] = math.nan, []
+
+    def reversed(self) -> Direction:
+        """The run with P and Q exchanged."""
+        laws = [(law.reversed(), steps) for law, steps in zip(self.laws, self.counts, strict=True)]
+        return Direction(laws, self.gaussian, self)
+
+    def _look(self, reach: float) -> list[Cells]:
+        """The laws in equal cells; the last look is kept (and replaced as a whole: threads may share a run)."""
+        known, cells = self._looked
+        if known == reach:
+            return cells
+        known, cells = self._mirror._looked if self._mirror else (math.nan, [])
+        if known == reach:
+            cells = [one.reversed() for one in cells]
+        else:
+            cells = [equal_cells(law, reach, 0.1) for law in self.laws]
+        self._looked = reach, cells
+        return cells
+
+    def _reach(self, log_delta: float) -> float:
+        """Beyond this many standard deviations the losses of all steps weigh less than e^-10 delta."""
+        return math.sqrt(2.0 * (math.log(self.steps) - log_delta + 10.0))
+
+    def view(self, cells: list[Cells], *, above: bool) -> View:
+        """The run on the given cells."""
+        discretise = discretise_above if above else discretise_below
+        laws: list[tuple[Discrete, int]] = [
+            (discretise(one), steps) for one, steps in zip(cells, self.counts, strict=True)
+        ]
+        return View(laws, self.gaussian.upper if above else self.gaussian.lower, above)
+
+    # --- epsilon at delta --------------------------------------------------------------------------------------------
+
+    def epsilon(self, delta: float) -> Bounds:
+        """Bracket of epsilon(delta)."""
+        bracket = EpsilonBracket(delta)
+        look = self._look(self._reach(bracket.log_delta))
+        first = self.view(look, above=True)
+        bracket.crude(first, 0.5 * _ABSOLUTE)
+        if bracket.upper <= 0.5 * _ABSOLUTE or first.infinite >= delta:  # zero, or masses too small to be resolved
+            return bracket.bounds
+        guess = guess_epsilon(first, bracket.log_delta)
+        nearly_gaussian = bulk_focus(first, guess, bracket.log_delta, self.cells)
+        if nearly_gaussian is not None:
+            self._both_views(bracket, look, nearly_gaussian, guess, 1.0)
+            if not wide(bracket, 0.9):
+                return bracket.bounds
+        found, evidence = narrow(bracket, first, guess, 1.0)
+        if math.isnan(found):
+            guess = saddle_point(first, bracket.log_delta)
+            found, evidence = narrow(bracket, first, guess, 1.0)
+        if bracket.upper <= NEAR_ZERO:
+            return bracket.bounds
+        self._refine(bracket, look, evidence, guess if math.isnan(found) else found)
+        if wide(bracket, 0.9):
+            self._halve(bracket)
+        return bracket.bounds
+
+    def _refine(self, bracket: EpsilonBracket, look: list[Cells], evidence: Evidence, start: float) -> None:
+        """Ever finer cells, fitted to what was read last."""
+        for level in range(_REFINEMENTS):
+            width = bracket.upper - bracket.lower
+            where = focus(evidence, start, self.cells * 2**level)
+            found, evidence = self._both_views(bracket, look, where, start, 2.0**level)
+            start = start if math.isnan(found) else found
+            if bracket.upper == 0.0 or not wide(bracket, 0.9):
+                return
+            little = bracket.upper - bracket.lower > 0.9 * width
+            if level and evidence.nodes > 0.1 * SEARCH_NODES and little:
+                return  # more of the same would take long, and help as little
+
+    def _both_views(self, bracket: EpsilonBracket, look: list[Cells], where: Focus, start: float,
+                    fineness: float) -> tuple[float, Evidence]:  # fmt: skip
+        """Narrow the bracket from above and from below on fitted cells."""
+        cells = [fitted_cells(one, where) for one in look]
+        found, evidence = narrow(bracket, self.view(cells, above=True), start, fineness)
+        if bracket.upper > 0.0:
+            narrow(bracket, self.view(cells, above=False), min(start, bracket.upper), fineness)
+        return found, evidence
+
+    def _halve(self, bracket: EpsilonBracket) -> None:
+        """Narrow a bracket where Newton's method failed (delta may be flat over long stretches of epsilon)."""
+        if not math.isfinite(bracket.upper):
+            return
+        cells = [equal_cells(law, self._reach(bracket.log_delta), 0.05) for law in self.laws]
+        views = [self.view(cells, above=above) for above in (True, False)]
+        for _ in range(30):
+            middle, before = 0.5 * (bracket.lower + bracket.upper), bracket.bounds
+            for view in views:
+                if bracket.bounds == before:
+                    bracket.read(propose_evidence(view, middle, bracket.log_delta, 2.0), middle)
+            if bracket.bounds == before or not wide(bracket, 0.9):
+                return
+
+    def at_most(self, epsilon: float, delta: float) -> bool:
+        """Whether epsilon(delta) <= epsilon is proven by a quick look; False means "not known"."""
+        bracket = EpsilonBracket(delta)
+        first = self.view(self._look(self._reach(bracket.log_delta)), above=True)
+        if first.infinite <= delta and first.largest <= epsilon:
+            return True
+        if guess_log_delta(first, epsilon) > bracket.log_delta + 3.0:  # far from it, where lines may take long
+            return False
+        return proves(propose_evidence(first, epsilon, bracket.log_delta, 1.0), epsilon, bracket.log_delta)
+
+    # --- delta at epsilon --------------------------------------------------------------------------------------------
+
+    def delta(self, epsilon: float) -> Bounds:
+        """Bracket of delta(epsilon)."""
+        bracket = DeltaBracket(epsilon)
+        log_delta = -25.0
+        for _ in range(4):  # find the size of the answer, and how far out the losses matter
+            look = self._look(self._reach(log_delta))
+            first = self.view(look, above=True)
+            previous, log_delta = log_delta, self._log_delta(first, epsilon)
+            if abs(log_delta - previous) < 2.0:
+                break
+        if self._crude(bracket, look, first, log_delta):
+            return bracket.bounds
+        evidence = propose_evidence(first, epsilon, log_delta, 1.0)
+        bracket.read(evidence, log_delta)
+        for level in range(2):
+            where = focus(evidence, epsilon, self.cells * 2**level)
+            cells = [fitted_cells(one, where) for one in look]
+            evidence = propose_evidence(self.view(cells, above=True), epsilon, log_delta, 2.0**level)
+            bracket.read(evidence, log_delta)
+            below = self.view(cells, above=False)
+            if below.resolved:
+                bracket.read(propose_evidence(below, epsilon, log_delta, 2.0**level), log_delta)
+            if bracket.upper - bracket.lower <= _DELTA * bracket.upper:
+                break
+        return bracket.bounds
+
+    def quick_delta(self, epsilon: float) -> float:
+        """An upper bound of delta(epsilon) from one coarse look."""
+        bracket = DeltaBracket(epsilon)
+        look = self._look(self._reach(-25.0))
+        first = self.view(look, above=True)
+        log_delta = self._log_delta(first, epsilon)
+        if not self._crude(bracket, look, first, log_delta):
+            bracket.read(propose_evidence(first, epsilon, log_delta, 1.0), log_delta)
+        return bracket.upper
+
+    def _log_delta(self, view: View, epsilon: float) -> float:
+        return min(-1e-3, max(guess_log_delta(view, epsilon), _LOWEST_LOG_DELTA))
+
+    def _crude(self, bracket: DeltaBracket, look: list[Cells], first: View, log_delta: float) -> bool:
+        """What is proven without lines, and whether it suffices: where delta is nearly one, or hits are rare."""
+        bracket.crude(first)
+        if log_delta > -0.5:
+            bracket.crude(self.view(look, above=False))
+        return bracket.upper - bracket.lower <= 0.1 * _DELTA * bracket.upper
+
+
+class Exact:
+    """The same questions to a run that has a closed form."""
+
+    def __init__(self, form: ClosedForm) -> None:
+        self._form = form
+
+    def delta(self, epsilon: float) -> Bounds:
+        lower, upper = self._form.delta_bounds(np.array([epsilon]))
+        return Bounds(float(lower[0]), float(upper[0]))
+
+    def quick_delta(self, epsilon: float) -> float:
+        return self.delta(epsilon).upper
+
+    def at_most(self, epsilon: float, delta: float) -> bool:
+        return self.delta(epsilon).upper <= delta
+
+    def epsilon(self, delta: float) -> Bounds:
+        """Bracket of epsilon(delta): look at ever closer points around where delta crosses the goal."""
+        bracket = EpsilonBracket(delta)
+        bracket.read_exact(self._form, np.concatenate([[0.0], np.geomspace(1e-12, 1e18, 4 * _SPREAD)]))
+        for _ in range(40):
+            low, high = bracket.lower, bracket.upper
+            if not (0.0 < high < math.inf) or high - low <= 1e-12 * high:
+                break
+            ratio = high / low if low > 0.0 else math.inf
+            points = np.geomspace(low, high, _SPREAD) if 2.0 < ratio < math.inf else np.linspace(low, high, _SPREAD)
+            bracket.read_exact(self._form, points)
+            if (bracket.lower, bracket.upper) == (low, high):
+                break
+        return bracket.bounds
