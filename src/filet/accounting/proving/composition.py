@@ -126,7 +126,7 @@ class Composition:
         """
         u: Array = spacing * np.arange(count, dtype=np.float64)
         size = np.hypot(c, u)
-        log_f: Complex = (-0.5 * self.gaussian) * np.square(u) + 0j
+        log_f: Complex = np.asarray((-0.5 * self.gaussian) * np.square(u), dtype=np.complex128)
         log_bound = log_f.real.copy()
         log_value, centre = 0.5 * self.gaussian * (c * c + c), self.gaussian * (c + 0.5)
         relative = np.full(count, 8 * UNIT)
