@@ -23,8 +23,9 @@ from .rounding import DROPPED, RESOLVED, SUM_ERROR, UNDERFLOW
 class Discrete:
     """A loss distribution under P: finite losses with log-masses, and the mass at infinite loss.
 
-    `weight_error` bounds the relative error of the binomial weights behind it, and `difference` the total variation
-    of P - Q, which sets how much rounding of masses can change the mean loss.
+    `weight_error` bounds the relative error of the binomial weights behind it, `loss_error` that of a loss, and
+    `difference` the total variation of P - Q, which sets how much rounding of masses can change the mean loss.
+    Nothing is proven from below with a law that is not `whole`.
     """
 
     loss: Array
@@ -32,6 +33,8 @@ class Discrete:
     infinite: float
     weight_error: float
     difference: float = 1.0
+    loss_error: float = 0.0
+    whole: bool = True
 
 
 @dataclass(frozen=True)
@@ -113,7 +116,9 @@ def discretise_above(cells: Cells) -> Discrete:
     _check_total(float(mass.sum()) + infinite, exact=True)
     loss, mass = loss[mass > 0], mass[mass > 0]
     # Infinite masses are sums of positive tails, good to a few parts in 1e13; round them up.
-    return Discrete(loss, np.log(mass), infinite * (1 + SUM_ERROR), law.weight_error, _difference(law))
+    return Discrete(
+        loss, np.log(mass), infinite * (1 + SUM_ERROR), law.weight_error, law.difference, law.loss_error, law.whole
+    )
 
 
 def discretise_below(cells: Cells) -> Discrete:
@@ -138,11 +143,9 @@ def discretise_below(cells: Cells) -> Discrete:
             masses.append(np.array([atom.p]))
     mass = np.concatenate(masses)
     _check_total(float(mass.sum()), exact=False)
-    return Discrete(np.concatenate(losses), np.log(mass), 0.0, law.weight_error, _difference(law))
-
-
-def _difference(law: LossLaw) -> float:
-    return sum(abs(v) for piece in law.pieces for v in piece.d)
+    return Discrete(
+        np.concatenate(losses), np.log(mass), 0.0, law.weight_error, law.difference, law.loss_error, law.whole
+    )
 
 
 def _check_total(mass: float, *, exact: bool) -> None:

@@ -29,7 +29,8 @@ class OneStep:
         value, error = self._law.profile_and_error(epsilon)
         relative = POINT_ERROR + 20 * self._law.weight_error
         upper = value * (1 + relative) + error + self._law.lost + UNDERFLOW
-        return np.maximum(value * (1 - relative) - error, 0.0), np.minimum(upper, 1.0)
+        lower = value * (1 - relative) - error if self._law.whole else np.zeros_like(value)
+        return np.maximum(lower, 0.0), np.minimum(upper, 1.0)
 
 
 class Gaussian:

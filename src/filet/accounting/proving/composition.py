@@ -175,19 +175,13 @@ class Composition:
             rounding += (others * (error + (np.abs(values) + error) * relative)).sum(axis=0)
         return Spectrum(total, rounding, scale[0] + top, scale[1])
 
-    def weight_margin(self, c: float) -> float:
-        """What errors of the binomial weights can do to log delta, to first order with a generous factor.
+    @property
+    def weight_margin(self) -> float:
+        """What errors of the binomial weights can do to log delta: a relative error w of P is (1 + w)^T after T steps.
 
-        Proof: engine.md#binomial-weights
+        (What they do to the losses is allowed for by the view.) Proof: engine.md#binomial-weights
         """
-        margin = 0.0
-        for one in self.tilted(c):
-            reach = c * one.steps * (one.spread + np.abs(one.centre))
-            margin += float(one.weight_error @ (15.0 * np.sqrt(one.steps) + reach))
-        for block in self.big:  # one loss more, from above the cap
-            jump = Tilted(c, block)
-            margin += float(np.max(jump.weight_error * c * (jump.spread + np.abs(jump.centre))))
-        return margin
+        return sum(float(block.weight_error @ block.steps) for block in self.small)
 
     def decays_after(self, c: float, limit: float, tolerance: float) -> tuple[float, float]:
         """A frequency beyond which (up to `limit`) the relative transform stays below `tolerance`, and its bound there.

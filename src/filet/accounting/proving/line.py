@@ -92,7 +92,7 @@ class Line:
         log_mgf = composition.log_mgf(self.tilts)
         self.log_bounds = log_mgf + log_smoothing(self.tilts, self.s, self.beta) + log_peak(self.tilts)
         spectrum = self._sample()
-        margin = composition.weight_margin(self.c)
+        margin = composition.weight_margin
         self.log_scale, self.centre, self.margin = spectrum.log_scale, spectrum.centre, expm1_or_infinite(margin)
 
     @property

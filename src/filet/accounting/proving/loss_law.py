@@ -15,6 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import log_ndtr, ndtr
 
+from .rounding import UNIT
+
 Array = NDArray[np.float64]
 
 # Below this share of the largest component, densities are compared by their logarithms.
@@ -87,47 +89,88 @@ class Piece:
         p, q, d = self._arrays[1] @ self.component_masses(x)
         return p, q, d
 
-    def threshold(self, loss: Array) -> Array:
-        """The x at which the loss is the given one, clipped to the interval; bisection, as any mixture is allowed.
+    def loss_error(self, x: Array, loss: Array) -> Array:
+        """Bound on the rounding error of `loss` at x: exponents are rounded, and small losses have cancelling parts.
 
-        Nine digits are plenty: the hockey-stick integral is stationary in its threshold.
+        Proof: engine.md#rounding
         """
+        means, weights = self._arrays
+        rounded = 2 * UNIT * np.max(np.abs(means[:, None] * x) + np.square(means)[:, None], axis=0) + 8 * UNIT
+        exponent = means[:, None] * x - (0.5 * np.square(means))[:, None]
+        p, q, d = np.abs(weights) @ np.exp(exponent - exponent.max(axis=0))
+        with np.errstate(divide="ignore", invalid="ignore"):
+            share = np.fmin(2.0, 2.0 * d / np.minimum(p, q))
+        return np.asarray(rounded * share + 4 * UNIT * np.abs(loss))
+
+    def threshold(self, loss: Array) -> tuple[Array, Array]:
+        """Points between which the loss passes the given one, for certain, clipped to the interval; bisection."""
         # Beyond half of this, P and e^loss Q are both too small for a float.
         spread = 80.0 + 4.0 * math.sqrt(float(np.max(np.abs(loss))))
-        reach = np.clip([min(self.means) - spread, max(self.means) + spread], self.low, self.high)
-        low, high = np.full(loss.shape, reach[0]), np.full(loss.shape, reach[1])
+        ends = np.clip([min(self.means) - spread, max(self.means) + spread], self.low, self.high)
+        low, high = np.full(loss.shape, ends[0]), np.full(loss.shape, ends[1])
         up = self.increasing
+        gap = np.full(loss.shape, np.inf)  # at most the difference of the losses at both ends
         for _ in range(200):
             middle = 0.5 * (low + high)
-            if np.all(high - low <= 1e-9 * (1.0 + np.abs(middle))):
+            unit = 1.0 + np.abs(middle)
+            if np.all((high - low <= 4 * UNIT * unit) | ((high - low <= 1e-9 * unit) & (gap <= 1e-7))):
                 break
-            go_up = (self.loss(middle) < loss) == up
+            seen = self.loss(middle)
+            gap = np.where(np.isfinite(seen), 2.0 * np.abs(seen - loss), np.inf)
+            go_up = (seen < loss) == up
             low, high = np.where(go_up, middle, low), np.where(go_up, high, middle)
-        middle = 0.5 * (low + high)
-        # a loss that the piece never reaches belongs to the very end of its interval
-        for end in (self.low, self.high):
-            middle = np.where(np.abs(middle - end) <= 4e-9 * (1.0 + np.abs(middle)), end, middle)
-        return np.asarray(middle)
+        # Rounded losses may have misled it: step outward until the losses at both ends leave no doubt.
+        stride = 8 * UNIT * (1.0 + np.abs(low))
+        for _ in range(60):
+            doubt = []
+            for x, sign in ((low, -1.0 if up else 1.0), (high, 1.0 if up else -1.0)):
+                seen = self.loss(x)
+                doubt.append(~(sign * (seen - loss) > self.loss_error(x, seen)))
+            unsure_low, unsure_high = doubt[0] & (low > ends[0]), doubt[1] & (high < ends[1])
+            if not (unsure_low | unsure_high).any():
+                break
+            low = np.where(unsure_low, np.maximum(low - stride, ends[0]), low)
+            high = np.where(unsure_high, np.minimum(high + stride, ends[1]), high)
+            stride = 2.0 * stride
+        return low, high
 
     def profile(self, epsilon: Array) -> tuple[Array, Array]:
-        """This piece's part of H_{e^epsilon}(P || Q), from its outcomes with a loss above epsilon, and its rounding error."""
-        x = self.threshold(epsilon)
+        """This piece's part of H_{e^epsilon}(P || Q), from its outcomes with a loss above epsilon, and its error.
+
+        The integral is stationary in its threshold: moving that within (left, right) changes it by at most the P-mass
+        in between times e^(difference of the losses) - 1. Proof: engine.md#one-step
+        """
+        left, right = self.threshold(epsilon)
+        # a loss that the piece never reaches belongs to the very end of its interval
+        x = np.where(left <= self.low, self.low, np.where(right >= self.high, self.high, 0.5 * (left + right)))
         low, high = (x, self.high) if self.increasing else (self.low, x)
-        log_cells = [log_interval(low - m, high - m) for m in self.means]
-        near = np.zeros_like(epsilon)
-        far, size = np.zeros_like(epsilon), np.zeros_like(epsilon)
+        near, far, error = np.zeros_like(epsilon), np.zeros_like(epsilon), np.zeros_like(epsilon)
         factor = np.expm1(np.minimum(epsilon, 1.0))
-        for log_cell, p, q, d in zip(log_cells, self.p, self.q, self.d, strict=True):
+        at_ends = self.loss(left), self.loss(right)
+        gap = np.expm1(np.minimum(np.abs(at_ends[1] - at_ends[0]) + sum(self.loss_error(v, s) for v, s in
+                                  zip((left, right), at_ends, strict=True)), 1.0))  # fmt: skip
+        for m, p, q, d in zip(self.means, self.p, self.q, self.d, strict=True):
+            log_cell = log_interval(low - m, high - m)
             cell = np.exp(log_cell)
             near += d * cell - factor * q * cell  # P - a Q = (P - Q) - (a - 1) Q, where the two nearly cancel
             above = p * cell
             # e^epsilon Q may need an e^epsilon beyond floats; the product never does
             below = np.exp(np.minimum(epsilon + math.log(q) + log_cell, 700.0)) if q > 0.0 else 0.0
             far += above - below
-            size += np.where(epsilon < 0.5, (abs(d) + factor * q) * cell, above + below)
+            size = np.where(epsilon < 0.5, (abs(d) + factor * q) * cell, above + below)
+            error += size * self._tail_error(x - m, x, m, log_cell) + p * gap * np.exp(
+                log_interval(left - m, right - m)
+            )
         value = np.maximum(np.where(epsilon < 0.5, near, far), 0.0)
-        # normal tails to a few ulp, arguments rounded to an ulp of up to 40, products of up to e^700
-        return value, np.asarray(1e-13 * size + 2e-16 * np.abs(epsilon) * size)
+        return value, np.asarray(error + 4 * UNIT * np.abs(epsilon) * (value + error))
+
+    @staticmethod
+    def _tail_error(t: Array, x: Array, m: float, log_cell: Array) -> Array:
+        """Relative error of a normal tail at t = x - m: of its logarithm, and of its rounded argument."""
+        finite = np.where(np.isfinite(t), np.abs(t), 0.0)
+        argument = 2 * UNIT * (np.where(np.isfinite(x), np.abs(x), 0.0) + abs(m))
+        size = np.where(np.isfinite(log_cell), np.abs(log_cell), 0.0)
+        return np.asarray(64 * UNIT + 8 * UNIT * size + 2.0 * (finite + 1.0) * argument)
 
 
 def log_interval(low: Array | float, high: Array | float) -> Array:
@@ -145,18 +188,32 @@ def log_interval(low: Array | float, high: Array | float) -> Array:
 class LossLaw:
     """A dominating pair, up to relabelling of outcomes: pieces, atoms, and the mass too small for a float.
 
-    `lost` is put on an infinite loss in upper bounds. `weight_error` bounds the relative error of the weights.
+    `lost` is put on an infinite loss in upper bounds. `weight_error` bounds the relative error of the weights. A law
+    that is not `whole` has lost weights that could lower its losses: nothing is proven with it from below.
     """
 
     pieces: tuple[Piece, ...]
     atoms: tuple[Atom, ...] = ()
     lost: float = 0.0
     weight_error: float = 0.0
+    whole: bool = True
+
+    @cached_property
+    def difference(self) -> float:
+        """The sum of |p_j - q_j|: twice the total variation of P - Q at most."""
+        return sum(abs(v) for piece in self.pieces for v in piece.d)
+
+    @cached_property
+    def loss_error(self) -> float:
+        """Bound on the rounding error of any loss within 40 deviations of the means. Proof: engine.md#rounding"""
+        m = max(abs(v) for piece in self.pieces for v in piece.means)
+        return 8 * UNIT * (m * m + 40.0 * m) * (min(1.0, 2.0 * self.difference) if m < 0.02 else 1.0)
 
     def reversed(self) -> LossLaw:
         """The pair with P and Q exchanged."""
         pieces = tuple(Piece(s.means, s.q, s.p, tuple(-v for v in s.d), s.low, s.high) for s in self.pieces)
-        return LossLaw(pieces, tuple(Atom(-a.loss, a.q, a.p) for a in self.atoms), self.lost, self.weight_error)
+        atoms = tuple(Atom(-a.loss, a.q, a.p) for a in self.atoms)
+        return LossLaw(pieces, atoms, self.lost, self.weight_error, self.whole)
 
     def profile(self, epsilon: Array) -> Array:
         """The hockey-stick divergence H_{e^epsilon}(P || Q) for epsilon >= 0 (no cancellation against 1 - e^epsilon)."""
@@ -171,4 +228,7 @@ class LossLaw:
             error += rounding
         for atom in self.atoms:
             total += -np.expm1(np.minimum(epsilon - atom.loss, 0.0)) * atom.p
-        return total, error + 1e-14 * total
+            # its loss may be off by the error of the weights
+            doubt = 2.0 * self.weight_error + 4 * UNIT * abs(atom.loss)
+            error += np.where(atom.loss > epsilon - doubt, doubt * atom.p, 0.0)
+        return total, error + 64 * UNIT * total

@@ -17,6 +17,11 @@ from .rounding import POINT_ERROR, SUM_ERROR
 _TILTS = 2.0 ** np.arange(-45.0, 45.0, 0.5)  # any tilt gives a bound; these are tried
 
 
+def _largest(law: Discrete) -> float:
+    """How much a relative error of the weights changes a loss at most: e^|loss| - 1 below zero, the loss itself above."""
+    return max(float(law.loss.max()), math.expm1(min(700.0, -float(law.loss.min()))))
+
+
 class View:
     """Phases of discrete losses with their steps, and Gaussian releases of total squared shift `gaussian`.
 
@@ -30,15 +35,21 @@ class View:
         self.steps = self.whole.total_steps
         # Chance that some loss is infinite, by the union bound.
         self.infinite = sum(steps * law.infinite for law, steps in laws) if above else 0.0
-        # What rounded masses can do to the total loss where losses are tiny: to its mean (rounded masses telescope, so
-        # an ulp of one a step) and, step by step, at random. Everything that is read off allows for it.
-        self.slack = sum(law.difference * (4e-16 * steps + 1e-12 * math.sqrt(steps)) for law, steps in laws)
+        # How far the total loss may be off: rounded masses move its mean (they telescope, so an ulp of one a step) and,
+        # step by step, at random; losses are rounded; wrong weights change every loss by twice their relative error,
+        # or by that share of it where it is small. Everything that is read off allows for it.
+        self.slack = sum(
+            law.difference * (4e-16 * steps + 1e-12 * math.sqrt(steps))
+            + steps * (law.loss_error + 2.0 * law.weight_error * min(1.0, _largest(law)))
+            for law, steps in laws
+        )
         self._difference = max((law.difference for law, _ in laws), default=0.0)
         # Relative errors of the binomial weights, and with the rounding of masses those of a transform at a real point.
         self.weight_error = max((law.weight_error for law, _ in laws), default=0.0)
         self.rounding = sum(steps * (POINT_ERROR + law.weight_error) for law, steps in laws)
         # Losses that are nearly all rounding prove nothing from below.
-        self.resolved = above or any(float(law.loss.max()) > 1e-9 * law.difference for law, _ in laws)
+        tiny = all(float(law.loss.max()) <= 1e-9 * law.difference for law, _ in laws)
+        self.resolved = above or (bool(laws) and not tiny and all(law.whole for law, _ in laws))
         # No finite total loss is larger.
         largest = sum(steps * max(float(law.loss.max()), 0.0) for law, steps in laws)
         self.largest = math.inf if gaussian else largest * (1 + POINT_ERROR + self.weight_error) + self.slack
@@ -64,10 +75,10 @@ class View:
             mass = np.exp(block.log_mass)
             for i, one in enumerate(epsilon):
                 # losses may be off by that much
-                least = one * (1 - POINT_ERROR - self.weight_error) - 1e-12 * self._difference
+                least = one * (1 - POINT_ERROR - 2 * self.weight_error) - 1e-12 * self._difference
                 gain = -np.expm1(np.minimum(least - block.loss, 0.0))
                 total[i] += float(block.steps @ np.einsum("km,km->k", gain, mass))
-        return np.asarray(total * (1 + SUM_ERROR + 2 * self.weight_error))
+        return np.asarray(total * (1 + SUM_ERROR + 4 * self.weight_error))
 
     def chernoff_delta(self, epsilon: float) -> float:
         """A crude but certain upper bound of delta(epsilon). Proof: engine.md#crude-bounds"""

@@ -227,7 +227,7 @@ class Exact:
         bracket.read_exact(self._form, np.concatenate([[0.0], np.geomspace(1e-12, 1e18, 4 * _SPREAD)]))
         for _ in range(40):
             low, high = bracket.lower, bracket.upper
-            if not (0.0 < high < math.inf) or high - low <= 1e-12 * high:
+            if not (0.0 < high < math.inf) or high - low <= 1e-9 * high:
                 break
             ratio = high / low if low > 0.0 else math.inf
             points = np.geomspace(low, high, _SPREAD) if 2.0 < ratio < math.inf else np.linspace(low, high, _SPREAD)
