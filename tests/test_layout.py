@@ -18,14 +18,16 @@ SOURCE = ROOT / "src" / "filet"
 
 # Every module of filet, in one order: a module may import only modules that stand before it.
 ORDER = """
-_public errors _checks _files _numbers _tables _binomial scheme
+_public errors _checks _files _numbers _tables _binomial _binomial_ranges scheme
 sampling.keys sampling.streams sampling.draws sampling.size_law sampling.partition sampling.batch sampling.sampler
 sampling.mechanism sampling.audits
 accounting.terms
-accounting.proving.loss_law accounting.proving.theorems accounting.proving.cells accounting.proving.transform
-accounting.proving.composition accounting.proving.line accounting.proving.closed_form
-accounting.searching.engine
-accounting.run accounting.state accounting.curve accounting.accountant accounting.lower_bounds
+accounting.proving.rounding accounting.proving.loss_law accounting.proving.theorems accounting.proving.cells
+accounting.proving.transform accounting.proving.composition accounting.proving.line accounting.proving.view
+accounting.proving.closed_form accounting.proving.verdict accounting.proving.combining
+accounting.searching.grids accounting.searching.guesses accounting.searching.tilts accounting.searching.newton
+accounting.searching.refinement
+accounting.run accounting.state accounting.curve accounting.accountant accounting.attacks accounting.lower_bounds
 planning.roots planning.target planning.calibration planning.hardware planning.options planning.strategies
 planning.planner planning.frontiers
 showing.statement showing.columns showing.plots

@@ -1,28 +1,22 @@
 """Lower bounds: the epsilon that explicit pairs of neighbouring data sets prove to be lost.
 
-All examples lie in a plane: `x_1` is a unit vector, some of the others are all equal to one unit vector at an angle to
-it (opposite, orthogonal, ...), and the rest are zero. With `k` such others in the batch, the noisy sum has the
-coordinates `k - c [x_1 drawn]` along the others and `s [x_1 drawn]` across, `c` and `s` being minus the cosine and the
-sine of the angle. So both neighbours give explicit mixtures of Gaussians. The plane is cut into cells, and cells
-of about the same loss are merged into one outcome. That is post-processing, whatever the shape of the loss, so the
-merged pair bounds every profile, and its compositions, from below. What is left out (far components, far cells) is
-taken off P and added to Q, which lowers the bound too.
+The plane of an attack is cut into cells, and cells of about the same loss are merged into one outcome. That is
+post-processing, whatever the shape of the loss, so the merged pair bounds every profile, and its compositions, from
+below. What is left out (far components, far cells) is taken off P and added to Q, which lowers the bound too.
 """
 
 from __future__ import annotations
 
-import functools
 import math
-from dataclasses import dataclass
 
 import numpy as np
-from scipy.special import betaincc, ndtr
+from scipy.special import ndtr
 
 from .. import _checks
-from .._binomial import log_cdf, log_pmf, log_sf
 from .._public import public
-from ..scheme import CappedPoisson, Overflow
+from ..scheme import CappedPoisson
 from .accountant import account
+from .attacks import WEIGHT_ERROR, Attack, attack
 from .proving.cells import Discrete
 from .proving.loss_law import Array
 from .proving.verdict import EpsilonBracket
@@ -31,7 +25,6 @@ from .searching.guesses import guess_epsilon
 from .searching.newton import narrow
 from .terms import Adjacency, Phase
 
-_MOST_COMPONENTS = 5_000  # wider mixtures hide x_1 in any case
 _CELL = 0.02  # standard deviations; merging such cells costs about _CELL^2 / 12 of epsilon
 _PLANE_CELL = 0.08  # the same where cells have two dimensions
 _WIDEST_CELL = 15.0  # far from the cap, where the number of others tells little
@@ -40,39 +33,11 @@ _MOST_CELLS = 600_000
 _OUTCOMES = 1_200
 _PROOFS = 6
 _TINY = 1e-4  # epsilons below this are not worth a composition
-# Chance that the number of equal others leaves its window (Bernstein: below 1e-36, over a chance of 1e-3 to fit).
-_OUTSIDE = 1e-33
-_RAREST_FIT = 1e-3
 # The family: a share of the others, and minus the cosine of their angle to x_1.
 _FAMILY = (
     *((0.0, 0.0), (0.1, 1.0), (0.5, 1.0), (0.9, 1.0)),
     *((1.0, cosine) for cosine in (1.0, 0.7, 0.45, 0.3, 0.2, 0.1, 0.0)),
 )
-
-
-@dataclass(frozen=True)
-class Cloud:
-    """One value of x_1 in the sum: chances of k = first, first + 1, ... equal others, and where x_1 puts the sum."""
-
-    weights: Array
-    along: float  # added to k
-    across: float
-
-
-@dataclass(frozen=True)
-class Attack:
-    """One step under both neighbours, as mixtures of unit Gaussians in the plane at (scale (k + along), scale across).
-
-    P = common + only_p and Q = common + only_q. `missing` bounds the mass that is not listed.
-    """
-
-    scale: float
-    first: int
-    common: tuple[Cloud, ...]
-    only_p: tuple[Cloud, ...]
-    only_q: tuple[Cloud, ...]
-    missing: float
-    weight_error: float
 
 
 @public
@@ -147,110 +112,6 @@ def _best(scheme: CappedPoisson, sigma: float, rounds: int, adjacency: Adjacency
     return best
 
 
-def attack(scheme: CappedPoisson, sigma: float, adjacency: Adjacency, count: int, cosine: float) -> Attack | None:
-    """The pair in which `count` others are equal, at minus this cosine to x_1; None if it has too many parts."""
-    drawn = _batch_law(scheme, count, scheme.group_size)
-    if drawn is None:
-        return None
-    first, inside, outside = drawn
-    sine = math.sqrt(1.0 - cosine * cosine)
-    stay, hit = Cloud(outside, 0.0, 0.0), Cloud(inside, -cosine, sine)
-    error = weight_error(scheme)
-    complete = first == 0 and inside.size == 1 + min(count, scheme.max_batch_size)
-    missing = 0.0 if complete or (scheme.sampling_probability == 1.0 and count == scheme.group_size - 1) else _OUTSIDE
-    if adjacency is Adjacency.REPLACE_ONE:
-        opposite = Cloud(inside, cosine, -sine)
-        return Attack(1.0 / sigma, first, (stay,), (hit,), (opposite,), missing, error)
-    if adjacency is Adjacency.ZERO_OUT or count == 0:  # without the others, a missing x_1 is a zero one
-        return Attack(1.0 / sigma, first, (stay,), (hit,), (Cloud(inside, 0.0, 0.0),), missing, error)
-    smaller = _batch_law(scheme, count, scheme.group_size - 1)
-    if smaller is None:
-        return None
-    return Attack(1.0 / sigma, first, (), (stay, hit), (Cloud(smaller[2], 0.0, 0.0),), missing, error)
-
-
-def weight_error(scheme: CappedPoisson) -> float:
-    """Bound on the relative error of binomial weights."""
-    return 1e-12 + 1e-15 * math.sqrt(scheme.group_size)
-
-
-@functools.lru_cache(maxsize=8)
-def _batch_law(scheme: CappedPoisson, count: int, n: int) -> tuple[int, Array, Array] | None:
-    """Chances that a batch holds k of the equal others and x_1, or k and not x_1: the first k, and both arrays.
-
-    `n = group_size - 1` is the smaller neighbour of add-remove, which has no x_1.
-    """
-    p, cap, others = scheme.sampling_probability, scheme.max_batch_size, scheme.group_size - 1
-    present = n > others
-    if count == 0:
-        rate = scheme.inclusion_probability
-        return 0, np.array([rate]), np.array([1.0 - rate])
-    share = cap * (count / others)
-    spread = max(math.sqrt(count * p * (1.0 - p)), math.sqrt(share * (1.0 - count / others)))
-    low = max(0, math.floor(min(count * p, share) - 13.0 * spread) - 60)
-    if p == 1.0 and count == others:
-        low = cap - 1  # every batch is full
-    high = min(count, cap, math.ceil(max(min(count * p, cap), share) + 13.0 * spread) + 60)
-    if high - low > _MOST_COMPONENTS:
-        return None
-    k = np.arange(float(low), float(high + 1))
-    reject = scheme.overflow is Overflow.REJECT
-    log_fit = log_cdf(cap, n, p) if reject else 0.0
-    if reject and count < others and log_fit < math.log(_RAREST_FIT):
-        return None
-    log_k = _log_binomial(k, count, p) - log_fit
-    zeros = others - count
-    # Batches with fewer than `cap` examples: nothing was cut, so equal and zero others are independent.
-    with np.errstate(divide="ignore"):
-        free = np.exp(log_k + np.log(_cdf(cap - 1 - k, zeros, p)))
-        free_with = np.exp(log_k + np.log(_cdf(cap - 2 - k, zeros, p)))
-    # Batches of exactly `cap`: a uniform subset.
-    log_full = (log_pmf(cap, n, p) if reject else log_sf(cap, n, p)) - log_fit
-    full = math.exp(min(log_full, 0.0))
-    if not present:
-        inside, outside = np.zeros(k.size), free + full * _hypergeometric(k, others, count, cap)
-    else:
-        inside = p * free_with + full * (cap / n) * _hypergeometric(k, others, count, cap - 1)
-        outside = (1.0 - p) * free + full * (1.0 - cap / n) * _hypergeometric(k, others, count, cap)
-    total = float(inside.sum() + outside.sum())
-    if not abs(total - 1.0) < weight_error(scheme):  # underflow: this attack is not worth a special case
-        return None
-    return low, inside / total, outside / total
-
-
-def _log_binomial(k: Array, n: int, p: float) -> Array:
-    """log Pr[Bin(n, p) = k] on a range, from one exact value and ratios of neighbours."""
-    if p == 1.0:
-        return np.where(k == n, 0.0, -np.inf)
-    anchor = int(min(max(round(n * p), k[0]), k[-1]))
-    steps = np.log((n - k[:-1]) / (k[:-1] + 1.0)) + (math.log(p) - math.log1p(-p))
-    logs = np.concatenate([[0.0], np.cumsum(steps)])
-    return np.asarray(logs - logs[anchor - int(k[0])] + log_pmf(anchor, n, p))
-
-
-def _cdf(k: Array, n: int, p: float) -> Array:
-    """Pr[Bin(n, p) <= k] on a range."""
-    if n == 0 or p == 1.0:
-        return np.where(k >= n, 1.0, 0.0)
-    inner = np.clip(k, 0, n - 1)
-    return np.where(k >= n, 1.0, np.where(k < 0, 0.0, betaincc(inner + 1.0, n - inner, p)))
-
-
-def _hypergeometric(k: Array, total: int, marked: int, drawn: int) -> Array:
-    """Chance of k marked ones among `drawn` of `total`, on a range that holds all that matters."""
-    low, high = max(0, drawn - (total - marked)), min(marked, drawn)
-    inside = (k >= low) & (k <= high)
-    if not inside.any():
-        return np.zeros(k.size)
-    j = k[inside][:-1]
-    with np.errstate(divide="ignore"):
-        steps = np.log((marked - j) / (j + 1.0)) + np.log((drawn - j) / (total - marked - drawn + j + 1.0))
-    logs = np.concatenate([[0.0], np.cumsum(steps)])
-    weights = np.zeros(k.size)
-    weights[inside] = np.exp(logs - logs.max())
-    return np.asarray(weights / weights.sum())
-
-
 def merged(pair: Attack, reach: float, coarse: float = 1.0, directions: tuple[int, ...] = (0, 1)) -> list[Discrete]:
     """The pair on cells, merged to discrete losses: P against Q (direction 0), and Q against P (1).
 
@@ -283,10 +144,10 @@ def merged(pair: Attack, reach: float, coarse: float = 1.0, directions: tuple[in
     shared, p, q = masses
     beyond = pair.missing + (3.0 * float(ndtr(-far)) if not single else 0.0)
     # Without a common part, the weights of P and of Q may be off in opposite directions.
-    slack = 0.0 if pair.common else 2.0 * pair.weight_error
+    slack = 0.0 if pair.common else 2.0 * WEIGHT_ERROR
     negligible = float(ndtr(-reach)) / shared.size
     return [
-        _by_loss(shared + one, shared + other + beyond, one - other - beyond, slack, pair.weight_error, negligible)
+        _by_loss(shared + one, shared + other + beyond, one - other - beyond, slack, WEIGHT_ERROR, negligible)
         for one, other in [((p, q), (q, p))[direction] for direction in directions]
     ]
 

@@ -109,7 +109,7 @@ class Piece:
         ends = np.clip([min(self.means) - spread, max(self.means) + spread], self.low, self.high)
         low, high = np.full(loss.shape, ends[0]), np.full(loss.shape, ends[1])
         up = self.increasing
-        gap = np.full(loss.shape, np.inf)  # at most the difference of the losses at both ends
+        gap = np.full(loss.shape, np.inf)  # about the difference of the losses at both ends
         for _ in range(200):
             middle = 0.5 * (low + high)
             unit = 1.0 + np.abs(middle)
