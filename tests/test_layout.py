@@ -25,7 +25,7 @@ accounting.terms
 accounting.proving.rounding accounting.proving.loss_law accounting.proving.theorems accounting.proving.cells
 accounting.proving.transform accounting.proving.composition accounting.proving.line accounting.proving.view
 accounting.proving.closed_form accounting.proving.verdict accounting.proving.combining
-accounting.searching.grids accounting.searching.guesses accounting.searching.tilts accounting.searching.newton
+accounting.searching.budget accounting.searching.grids accounting.searching.guesses accounting.searching.tilts accounting.searching.newton
 accounting.searching.refinement
 accounting.run accounting.state accounting.curve accounting.accountant accounting.attacks accounting.lower_bounds
 planning.roots planning.target planning.calibration planning.hardware planning.options planning.strategies

@@ -21,6 +21,7 @@ from .proving.cells import Discrete
 from .proving.loss_law import Array
 from .proving.verdict import EpsilonBracket
 from .proving.view import View
+from .searching.budget import Budget
 from .searching.guesses import guess_epsilon
 from .searching.newton import narrow
 from .terms import Adjacency, Phase
@@ -236,7 +237,7 @@ def _epsilon(law: Discrete, rounds: int, log_delta: float) -> float:
         return best
     bracket = EpsilonBracket(math.exp(log_delta))
     try:
-        narrow(bracket, View([(law, rounds)], 0.0, above=False), guess, 1.0)
+        narrow(bracket, View([(law, rounds)], 0.0, above=False), guess, 1.0, Budget())
     except ArithmeticError:  # what one step proves is still true
         return best
     return max(best, bracket.lower)

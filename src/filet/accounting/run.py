@@ -13,6 +13,7 @@ from .proving.closed_form import Gaussian, OneStep
 from .proving.combining import chance, delta_with, power, union_cost, worse
 from .proving.loss_law import LossLaw
 from .proving.theorems import loss_law
+from .searching.budget import Budget
 from .searching.refinement import Direction, Exact
 from .terms import Adjacency, Bounds, Phase
 
@@ -27,7 +28,7 @@ class Answers(Protocol):
 
     def epsilon(self, delta: float) -> Bounds: ...
     def delta(self, epsilon: float) -> Bounds: ...
-    def quick_delta(self, epsilon: float) -> float: ...
+    def quick_delta(self, epsilon: float, budget: Budget | None = None) -> float: ...
     def at_most(self, epsilon: float, delta: float) -> bool: ...
 
 
@@ -137,8 +138,9 @@ class Run:
         middle = self._plain_epsilon(0.3).upper
         bulk = np.linspace(0.0, min(max(2 * middle, top / 8), 600.0), 33)
         grid = np.unique(np.concatenate([[0.0], bulk, np.linspace(0.0, top, 33)]))
+        extra, budget = [union_cost(self.overflow, float(e)).upper for e in grid], Budget()
         return [
-            [(float(e), min(1.0, d.quick_delta(float(e)) + union_cost(self.overflow, float(e)).upper)) for e in grid]
+            [(float(e), min(1.0, d.quick_delta(float(e), budget) + cost)) for e, cost in zip(grid, extra, strict=True)]
             for d in self.directions
         ]
 

@@ -22,7 +22,7 @@ from .rounding import MASS_ERROR, NEGLIGIBLE, PHASE_ERROR, TRANSFORM_ERROR, UNIT
 from .transform import Complex, by_powers, by_series, characteristic
 
 _BLOCK = 250_000  # losses of one block, a size that fits the processor's cache
-_FEW = 64  # frequencies up to which multiplication is the quickest way
+_FEW, _FEW_IN_BLOCKS = 64, 400  # frequencies up to which multiplication is the quickest way
 _MOST_SAMPLES = 200_000  # of one look for decay; more would cost more than they save
 _NEAR_ZERO = np.geomspace(1e-6, 1.0, 200)  # frequencies at which decay is looked for, in units of 1 / deviation
 
@@ -83,9 +83,12 @@ class Composition:
         self.total_steps = max(1.0, sum(float(block.steps.sum()) for block in whole))
         self.rows = max((block.steps.size for block in whole), default=1)
         self._tilt, self._tilted = math.nan, list[Tilted]()
+        self._asked: tuple[Array, Array] | None = None
 
     def log_mgf(self, c: Array) -> Array:
-        """log of the total transform at real c."""
+        """log of the total transform at real c; the last answer is kept, as plans and lines ask for the same tilts."""
+        if self._asked is not None and self._asked[0] is c:
+            return self._asked[1]
         total = 0.5 * self.gaussian * (c * c + c)
         odds = np.full(c.shape, -np.inf)
         for number, block in enumerate(self.small):
@@ -94,7 +97,9 @@ class Composition:
             if self.jump:
                 big = self.big[number].log_sum(c) - one + np.log(block.steps)
                 odds = np.logaddexp(odds, np.logaddexp.reduce(big, axis=1))
-        return total + odds if self.jump else total
+        total = total + odds if self.jump else total
+        self._asked = c, total
+        return total
 
     def moments(self, c: float) -> tuple[float, float, float]:
         """Value, slope and curvature of `log_mgf` at c (without jump)."""
@@ -247,7 +252,7 @@ class Tilted:
         power series, exact to rounding; the rest, often a tiny share of the mass, through the fast transform.
         Proof: engine.md#the-transform-of-a-discrete-loss
         """
-        if count <= _FEW:
+        if count <= (_FEW if self.steps.size < 8 else _FEW_IN_BLOCKS):
             return by_powers(self.away, self.weights, spacing, count), np.full(self.steps.size, 4 * count * UNIT)
         values, shares = np.zeros((self.steps.size, count), complex), np.zeros(self.steps.size)
         limit = spacing * (count - 1)

@@ -125,12 +125,16 @@ class EpsilonBracket:
             self._at_most(0.0)
         if view.infinite <= self.delta:
             self._at_most(up(view.largest))
-        self._at_most(view.chernoff_epsilon(self.log_delta))
         if not view.gaussian and tiny > 0.0:
             goal = tiny
             while goal > tiny * 1e-4 and float(view.separate(np.array([goal / view.steps]))[0]) <= self.delta:
                 self._at_most(goal)
                 goal *= 0.5
+
+    def chernoff(self, view: View) -> None:
+        """Keep Chernoff's bound, far from tight but always finite. Proof: engine.md#crude-bounds"""
+        if view.above:
+            self._at_most(view.chernoff_epsilon(self.log_delta))
 
     def read_exact(self, form: ClosedForm, epsilons: Array) -> None:
         """Look at several epsilons of a closed form, and keep what they prove."""

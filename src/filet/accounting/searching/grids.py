@@ -26,6 +26,9 @@ class Focus:
     log_weight: Array
 
 
+_FADING = np.cumsum(0.25 * 1.25 ** np.arange(16.0))  # distances of cells beyond those that matter, up to 35 deviations
+
+
 def _grid(piece: Piece, reach: float, width: float) -> Array:
     """Points a `width` apart wherever a mean is within `reach`; far means (little noise) leave gaps in between.
 
@@ -43,7 +46,14 @@ def _grid(piece: Piece, reach: float, width: float) -> Array:
     if not parts:  # the interval lies in a far tail: one cell suffices
         middle = min(max(piece.means[0], piece.low), piece.high)
         return np.array([middle, middle])
-    return np.concatenate([np.linspace(low, high, 2 + math.ceil((high - low) / width)) for low, high in parts])
+    fine = [np.linspace(low, high, 2 + math.ceil((high - low) / width)) for low, high in parts]
+    # One cell as far as a distant end of the piece would put a trace of its mass on the loss there, and a trace of a
+    # large loss spoils every tilt: lead up to that end in growing cells.
+    if parts[0][0] > piece.low > -math.inf:
+        fine.insert(0, parts[0][0] - _FADING)
+    if parts[-1][1] < piece.high < math.inf:
+        fine.append(parts[-1][1] + _FADING)
+    return np.concatenate(fine)
 
 
 def equal_cells(law: LossLaw, reach: float, width: float) -> Cells:

@@ -10,11 +10,11 @@ from dataclasses import dataclass
 
 from ..proving.verdict import EpsilonBracket, Evidence
 from ..proving.view import View
+from .budget import Budget
 from .tilts import propose_evidence
 
 _ROUNDS = 20  # of building lines; most searches take one or two
 _READINGS = 12  # on one set of lines
-SEARCH_NODES = 2_500_000  # on all lines of a search, a second or two
 _PATIENCE = 6  # readings after which a search must have narrowed what it knows
 _COSTLY_NODES = 50_000  # lines with more take a tenth of a second
 NEAR_ZERO = 9e-5  # as near to zero as is promised
@@ -58,18 +58,20 @@ class Known:
         return step
 
 
-def narrow(bracket: EpsilonBracket, view: View, start: float, fineness: float) -> tuple[float, Evidence]:
+def narrow(
+    bracket: EpsilonBracket, view: View, start: float, fineness: float, budget: Budget
+) -> tuple[float, Evidence]:
     """Narrow a bracket by readings of one view; where the search ended (NaN if it read nothing), and its last lines."""
     epsilon = max(start, 0.0)
     if not view.resolved:
         return math.nan, propose_evidence(view, epsilon, bracket.log_delta, fineness)
-    known, nodes, seen = Known(), 0, math.nan
+    known, seen = Known(), math.nan
     for _ in range(_ROUNDS):
         built = epsilon
         evidence = propose_evidence(view, built, bracket.log_delta, fineness)
-        nodes += evidence.nodes
+        budget.spend(evidence.nodes)
         epsilon, seen, done = _on_lines(bracket, evidence, known, epsilon, seen)
-        if done or epsilon == built or nodes > SEARCH_NODES:
+        if done or epsilon == built or budget.spent:
             break
     return seen, evidence
 

@@ -13,9 +13,10 @@ from ..proving.loss_law import LossLaw
 from ..proving.verdict import DeltaBracket, EpsilonBracket, Evidence, proves
 from ..proving.view import View
 from ..terms import Bounds
+from .budget import Budget
 from .grids import Focus, equal_cells, fitted_cells
 from .guesses import bulk_focus, focus, guess_epsilon, guess_log_delta, saddle_point
-from .newton import NEAR_ZERO, SEARCH_NODES, narrow
+from .newton import NEAR_ZERO, narrow
 from .tilts import propose_evidence
 
 _REFINEMENTS = 5
@@ -87,7 +88,7 @@ class Direction:
 
     def epsilon(self, delta: float) -> Bounds:
         """Bracket of epsilon(delta)."""
-        bracket = EpsilonBracket(delta)
+        bracket, budget = EpsilonBracket(delta), Budget()
         look = self._look(self._reach(bracket.log_delta))
         first = self.view(look, above=True)
         bracket.crude(first, 0.5 * _ABSOLUTE)
@@ -96,65 +97,67 @@ class Direction:
         guess = guess_epsilon(first, bracket.log_delta)
         nearly_gaussian = bulk_focus(first, guess, bracket.log_delta, self.cells)
         if nearly_gaussian is not None:
-            self._both_views(bracket, look, nearly_gaussian, guess, 1.0)
+            self._both_views(bracket, look, nearly_gaussian, guess, 1.0, budget)
             if not wide(bracket, 0.9):
                 return bracket.bounds
-        found, evidence = narrow(bracket, first, guess, 1.0)
+        found, evidence = narrow(bracket, first, guess, 1.0, budget)
         if math.isnan(found):
             guess = saddle_point(first, bracket.log_delta)
-            found, evidence = narrow(bracket, first, guess, 1.0)
-        if bracket.upper <= NEAR_ZERO:
-            return bracket.bounds
-        self._refine(bracket, look, evidence, guess if math.isnan(found) else found)
+            found, evidence = narrow(bracket, first, guess, 1.0, budget)
+        bracket.chernoff(first)
+        if bracket.upper > NEAR_ZERO:
+            self._refine(bracket, look, evidence, guess if math.isnan(found) else found, budget)
         if wide(bracket, 0.9):
-            self._halve(bracket)
+            self._halve(bracket, budget)
         return bracket.bounds
 
-    def _refine(self, bracket: EpsilonBracket, look: list[Cells], evidence: Evidence, start: float) -> None:
+    def _refine(
+        self, bracket: EpsilonBracket, look: list[Cells], evidence: Evidence, start: float, budget: Budget
+    ) -> None:
         """Ever finer cells, fitted to what was read last."""
         for level in range(_REFINEMENTS):
-            width = bracket.upper - bracket.lower
+            if budget.spent:
+                return
             where = focus(evidence, start, self.cells * 2**level)
-            found, evidence = self._both_views(bracket, look, where, start, 2.0**level)
+            found, evidence = self._both_views(bracket, look, where, start, 2.0**level, budget)
             start = start if math.isnan(found) else found
             if bracket.upper == 0.0 or not wide(bracket, 0.9):
                 return
-            little = bracket.upper - bracket.lower > 0.9 * width
-            if level and evidence.nodes > 0.1 * SEARCH_NODES and little:
-                return  # more of the same would take long, and help as little
 
     def _both_views(self, bracket: EpsilonBracket, look: list[Cells], where: Focus, start: float,
-                    fineness: float) -> tuple[float, Evidence]:  # fmt: skip
+                    fineness: float, budget: Budget) -> tuple[float, Evidence]:  # fmt: skip
         """Narrow the bracket from above and from below on fitted cells."""
         cells = [fitted_cells(one, where) for one in look]
-        found, evidence = narrow(bracket, self.view(cells, above=True), start, fineness)
+        found, evidence = narrow(bracket, self.view(cells, above=True), start, fineness, budget)
         if bracket.upper > 0.0:
-            narrow(bracket, self.view(cells, above=False), min(start, bracket.upper), fineness)
+            narrow(bracket, self.view(cells, above=False), min(start, bracket.upper), fineness, budget)
         return found, evidence
 
-    def _halve(self, bracket: EpsilonBracket) -> None:
+    def _halve(self, bracket: EpsilonBracket, budget: Budget) -> None:
         """Narrow a bracket where Newton's method failed (delta may be flat over long stretches of epsilon)."""
-        if not math.isfinite(bracket.upper):
+        if not math.isfinite(bracket.upper) or budget.spent:
             return
         cells = [equal_cells(law, self._reach(bracket.log_delta), 0.05) for law in self.laws]
         views = [self.view(cells, above=above) for above in (True, False)]
         for _ in range(30):
             middle, before = 0.5 * (bracket.lower + bracket.upper), bracket.bounds
             for view in views:
-                if bracket.bounds == before:
-                    bracket.read(propose_evidence(view, middle, bracket.log_delta, 2.0), middle)
+                if bracket.bounds == before and not budget.spent:
+                    evidence = propose_evidence(view, middle, bracket.log_delta, 2.0)
+                    budget.spend(evidence.nodes)
+                    bracket.read(evidence, middle)
             if bracket.bounds == before or not wide(bracket, 0.9):
                 return
 
     def at_most(self, epsilon: float, delta: float) -> bool:
         """Whether epsilon(delta) <= epsilon is proven by a quick look; False means "not known"."""
-        bracket = EpsilonBracket(delta)
-        first = self.view(self._look(self._reach(bracket.log_delta)), above=True)
+        log_delta = math.log(delta)
+        first = self.view(self._look(self._reach(log_delta)), above=True)
         if first.infinite <= delta and first.largest <= epsilon:
             return True
-        if guess_log_delta(first, epsilon) > bracket.log_delta + 3.0:  # far from it, where lines may take long
+        if guess_log_delta(first, epsilon) > log_delta + 3.0:  # far from it, where lines may take long
             return False
-        return proves(propose_evidence(first, epsilon, bracket.log_delta, 1.0), epsilon, bracket.log_delta)
+        return proves(propose_evidence(first, epsilon, log_delta, 1.0), epsilon, log_delta)
 
     # --- delta at epsilon --------------------------------------------------------------------------------------------
 
@@ -184,14 +187,17 @@ class Direction:
                 break
         return bracket.bounds
 
-    def quick_delta(self, epsilon: float) -> float:
-        """An upper bound of delta(epsilon) from one coarse look."""
+    def quick_delta(self, epsilon: float, budget: Budget | None = None) -> float:
+        """An upper bound of delta(epsilon) from one coarse look; without lines once the budget is spent."""
         bracket = DeltaBracket(epsilon)
         look = self._look(self._reach(-25.0))
         first = self.view(look, above=True)
         log_delta = self._log_delta(first, epsilon)
-        if not self._crude(bracket, look, first, log_delta):
-            bracket.read(propose_evidence(first, epsilon, log_delta, 1.0), log_delta)
+        if not self._crude(bracket, look, first, log_delta) and not (budget and budget.spent):
+            evidence = propose_evidence(first, epsilon, log_delta, 1.0)
+            bracket.read(evidence, log_delta)
+            if budget:
+                budget.spend(evidence.nodes)
         return bracket.upper
 
     def _log_delta(self, view: View, epsilon: float) -> float:
@@ -215,7 +221,7 @@ class Exact:
         lower, upper = self._form.delta_bounds(np.array([epsilon]))
         return Bounds(float(lower[0]), float(upper[0]))
 
-    def quick_delta(self, epsilon: float) -> float:
+    def quick_delta(self, epsilon: float, budget: Budget | None = None) -> float:
         return self.delta(epsilon).upper
 
     def at_most(self, epsilon: float, delta: float) -> bool:
