@@ -35,6 +35,7 @@ class Block:
     log_mass: Array
     steps: Array
     weight_error: Array
+    size: Array  # E|L| of each phase, before any tilt
 
     def part(self, where: np.ndarray) -> Block:
         """The same phases with the other losses left out."""
@@ -56,8 +57,7 @@ def blocks(laws: Sequence[tuple[Discrete, int]]) -> list[Block]:
     made: list[Block] = []
     rest = list(laws)
     while rest:
-        size = max(law.loss.size for law, _ in rest[:1])
-        count = max(1, _BLOCK // size)
+        count = max(1, _BLOCK // rest[0][0].loss.size)
         some, rest = rest[:count], rest[count:]
         width = max(law.loss.size for law, _ in some)
         loss, log_mass = np.zeros((len(some), width)), np.full((len(some), width), -np.inf)
@@ -65,7 +65,8 @@ def blocks(laws: Sequence[tuple[Discrete, int]]) -> list[Block]:
             loss[row, : law.loss.size] = law.loss
             log_mass[row, : law.loss.size] = law.log_mass
         steps = np.array([float(steps) for _, steps in some])
-        made.append(Block(loss, log_mass, steps, np.array([law.weight_error for law, _ in some])))
+        size = np.einsum("km,km->k", np.exp(log_mass), np.abs(loss))
+        made.append(Block(loss, log_mass, steps, np.array([law.weight_error for law, _ in some]), size))
     return made
 
 
@@ -236,7 +237,7 @@ class Tilted:
         empty = np.isneginf(top)
         weights = np.exp(v - np.where(empty, 0.0, top)[:, None])
         total = np.where(empty, 1.0, weights.sum(axis=1))
-        self.steps, self.weight_error = block.steps, block.weight_error
+        self.steps, self.weight_error, self.size = block.steps, block.weight_error, block.size
         self.weights = weights / total[:, None]
         self.log_scale = np.log(total) + top
         self.centre = np.einsum("km,km->k", self.weights, block.loss)
@@ -269,11 +270,10 @@ class Tilted:
     def error(self, size: Array, own: Array) -> Array:
         """Bound on the error of a transform at |z| = size: its own, masses, and phases (they grow with |z|).
 
-        Masses sum to one (they telescope), so their errors only show in E|e^{zL} - 1| <= min(|z| E|L|, 2).
         Proof: engine.md#rounding
         """
-        reach = size * (self.spread + np.abs(self.centre))[:, None]
-        return np.asarray(16 * UNIT + own[:, None] + PHASE_ERROR * reach + MASS_ERROR * np.minimum(reach, 2.0))
+        reach = size * (self.spread + np.abs(self.centre) + self.size)[:, None]
+        return np.asarray(16 * UNIT + own[:, None] + (PHASE_ERROR + MASS_ERROR) * reach)
 
     def near_zero(self, u: Array) -> Array:
         """Bounds of the transform's modulus on the intervals between the given frequencies, of at most 1 / deviation.

@@ -10,9 +10,9 @@ import math
 
 UNIT = 2.0**-53  # relative error of one rounding
 
-# Relative error of one cell's mass. Normal tails are good to a few units and differences of neighbouring tails lose a
-# factor of at most 100 (cells are at least 1/100 of a deviation wide where they matter). The errors of edges telescope.
-MASS_ERROR = 5e-14
+# Relative error of a normal tail at an edge of cells: x^2 / 2 units and a few more, as far as tails are floats (38
+# deviations). Masses are differences of tails, so the errors of edges telescope: what counts is per unit of |z| E|L|.
+MASS_ERROR = 5e-13
 # Error of one step's phase per unit of |z| E|L|: a few roundings of loss, centre and grid position.
 PHASE_ERROR = 1e-14
 # |computed - exact| <= TRANSFORM_ERROR * sum(weights) of the fast transform, besides the rounding of the positions.
