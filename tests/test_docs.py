@@ -1,5 +1,6 @@
 """The documentation: the command line reference is current, every page is listed, links and examples hold."""
 
+import ast
 import importlib
 import importlib.util
 import re
@@ -80,3 +81,49 @@ def test_the_site_builds_without_warnings_and_loads_nothing_from_the_network(tmp
         loaded = re.findall(r'<(?:script|link|img|iframe)[^>]*(?:src|href)="(?:https?:)?//[^"]*"', page.read_text())
         assert loaded == [], page.name
     shutil.rmtree(tmp_path / "site")
+
+
+def test_generated_parts_are_current():
+    for path, text in load("architecture").generated().items():
+        assert path.read_text(encoding="utf-8") == text, f"{path.name}: run python docs/_scripts/architecture.py"
+
+
+def test_every_file_of_the_table_of_changes_exists():
+    page = (DOCS / "architecture.md").read_text(encoding="utf-8")
+    rows = [line for line in page.splitlines() if line.startswith("| ") and "`" in line]
+    assert len(rows) >= 10
+    for row in rows:
+        for name in re.findall(r"`([\w./-]+)`", row):
+            assert (DOCS.parent / name).exists(), name
+
+
+def headings(page):
+    """Anchors as the documentation's builder makes them."""
+    found = re.findall(r"^#+ (.*)$", (DOCS / page).read_text(encoding="utf-8"), re.M)
+    return {re.sub(r"[^\w\- ]", "", title.lower()).strip().replace(" ", "-") for title in found}
+
+
+def test_every_proof_that_the_code_names_is_a_section_of_the_documentation():
+    proving = DOCS.parent / "src" / "filet" / "accounting" / "proving"
+    named = [
+        (path.name, page, anchor)
+        for path in sorted(proving.glob("*.py"))
+        for page, anchor in re.findall(r"(\w+\.md)#([\w-]+)", path.read_text(encoding="utf-8"))
+    ]
+    assert len(named) > 40
+    for file, page, anchor in named:
+        assert anchor in headings(page), f"{file} names {page}#{anchor}"
+
+
+def test_every_function_of_the_proving_room_names_its_proof():
+    # Plain records, words for failure, and arithmetic that proves nothing by itself.
+    exempt = {"Discrete", "Cut", "Cells", "ClosedForm", "Block", "Spectrum", "LinePlan", "Reading", "Atom", "Verdict",
+              "contradiction", "up", "down", "expm1_or_infinite"}  # fmt: skip
+    seen = set()
+    for path in sorted((DOCS.parent / "src" / "filet" / "accounting" / "proving").glob("*.py")):
+        for node in ast.parse(path.read_text(encoding="utf-8")).body:
+            if isinstance(node, (ast.FunctionDef, ast.ClassDef)) and not node.name.startswith("_"):
+                seen.add(node.name)
+                if node.name not in exempt:
+                    assert "Proof: " in (ast.get_docstring(node) or ""), f"{path.stem}.{node.name} names no proof"
+    assert exempt <= seen

@@ -69,7 +69,10 @@ class Cells:
 
 
 def cut(law: LossLaw, edges: Sequence[Array]) -> Cells:
-    """The law cut at the given points of each piece; any points will do, and those outside a piece are left out."""
+    """The law cut at the given points of each piece; any points will do, and those outside a piece are left out.
+
+    Proof: engine.md#two-discrete-losses-around-the-true-one
+    """
     return Cells(law, [_cut(piece, inner) for piece, inner in zip(law.pieces, edges, strict=True)])
 
 

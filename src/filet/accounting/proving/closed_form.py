@@ -20,7 +20,7 @@ class ClosedForm(Protocol):
 
 
 class OneStep:
-    """One step alone: the profile of its loss law. Proof: theory.md#profiles-and-dominating-pairs"""
+    """One step alone: the profile of its loss law. Proof: engine.md#one-step"""
 
     def __init__(self, law: LossLaw) -> None:
         self._law = law

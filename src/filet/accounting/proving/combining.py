@@ -20,7 +20,7 @@ def worse(parts: Iterable[Bounds]) -> Bounds:
 def union_cost(overflow: Bounds, epsilon: float) -> Bounds:
     """What the union strategy adds to delta: (1 + e^epsilon) times the chance of any overflow.
 
-    Proof: theory.md#the-earlier-strategy
+    Proof: theory.md#the-union-strategy
     """
     if overflow.upper == 0.0:
         return Bounds(0.0, 0.0)
@@ -31,7 +31,10 @@ def union_cost(overflow: Bounds, epsilon: float) -> Bounds:
 
 
 def chance(exponent: float, error: float) -> Bounds:
-    """1 - e^-exponent for an exponent with a relative error: a chance from the logarithm of its complement."""
+    """1 - e^-exponent for an exponent with a relative error: a chance from the logarithm of its complement.
+
+    Proof: engine.md#steps-without-noise
+    """
     lower, upper = (-math.expm1(-exponent * (1 + sign * error)) for sign in (-1.0, 1.0))
     return Bounds(max(0.0, lower * (1 - 8 * UNIT)), min(1.0, upper * (1 + 8 * UNIT)))
 

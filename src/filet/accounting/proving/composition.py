@@ -53,7 +53,10 @@ class Block:
 
 
 def blocks(laws: Sequence[tuple[Discrete, int]]) -> list[Block]:
-    """The laws in few arrays: rows are padded with outcomes of no mass."""
+    """The laws in few arrays: rows are padded with outcomes of no mass.
+
+    Proof: engine.md#the-inversion-formula
+    """
     made: list[Block] = []
     rest = list(laws)
     while rest:
@@ -229,7 +232,10 @@ class Spectrum:
 
 
 class Tilted:
-    """One step's losses of each phase under the tilted law e^{c L} P / E[e^{c L}], counted from their mean `centre`."""
+    """One step's losses of each phase under the tilted law e^{c L} P / E[e^{c L}], counted from their mean `centre`.
+
+    Proof: engine.md#the-transform-of-a-discrete-loss
+    """
 
     def __init__(self, c: float, block: Block) -> None:
         v = block.log_mass + c * block.loss

@@ -61,7 +61,7 @@ def smoothing_transform(z: Complex, s: float, beta: float) -> Complex:
 
 
 def log_smoothing(c: Array, s: float, beta: float) -> Array:
-    """log of the above at real c, without overflow."""
+    """log of the above at real c, without overflow. Proof: engine.md#smoothing"""
     square = np.square(s * c)
     root = np.sqrt(beta * beta + square)
     # sinh(root) / root over sinh(beta) / beta, with the differences written out so that tiny shifts keep their digits
@@ -80,7 +80,10 @@ def log_peak(c: Array) -> Array:
 
 
 class Line:
-    """The transform of a composition, sampled as planned; `read` gives the smoothed delta with all its errors."""
+    """The transform of a composition, sampled as planned; `read` gives the smoothed delta with all its errors.
+
+    Proof: engine.md#smoothing
+    """
 
     def __init__(self, composition: Composition, plan: LinePlan) -> None:
         self.composition, self.c, self.s, self.beta = composition, plan.c, plan.shift, plan.beta

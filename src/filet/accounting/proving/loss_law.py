@@ -37,6 +37,7 @@ class Piece:
     """P = sum_j p_j N(m_j, 1) and Q = sum_j q_j N(m_j, 1) on the interval (low, high), with monotone loss.
 
     `d_j = p_j - q_j` is given separately, computed without cancellation, so that losses of 1e-12 keep their digits.
+    Proof: engine.md#loss-laws
     """
 
     means: tuple[float, ...]
@@ -174,7 +175,10 @@ class Piece:
 
 
 def log_interval(low: Array | float, high: Array | float) -> Array:
-    """log of the standard normal mass of (low, high), without cancellation or underflow in either tail."""
+    """log of the standard normal mass of (low, high), without cancellation or underflow in either tail.
+
+    Proof: engine.md#one-step
+    """
     low, high = np.broadcast_arrays(low, high)
     right = low > 0
     near, far = np.where(right, -low, high), np.where(right, -high, low)  # both as upper ends of left tails
@@ -189,7 +193,7 @@ class LossLaw:
     """A dominating pair, up to relabelling of outcomes: pieces, atoms, and the mass too small for a float.
 
     `lost` is put on an infinite loss in upper bounds. `weight_error` bounds the relative error of the weights. A law
-    that is not `whole` has lost weights that could lower its losses: nothing is proven with it from below.
+    that is not `whole` has lost weights that could lower its losses: nothing is proven with it from below. Proof: engine.md#loss-laws
     """
 
     pieces: tuple[Piece, ...]

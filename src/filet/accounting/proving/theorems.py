@@ -27,7 +27,7 @@ def _piece(sigma: float, weights: list[tuple[float, float, float, float]], low: 
 
 
 def poisson(p: float, sigma: float, adjacency: Adjacency, *, weight: float = 1.0, distance: float = 1.0) -> list[Piece]:
-    """Poisson sampling at rate p."""
+    """Poisson sampling at rate p. Proof: theory.md#one-lemma"""
     rest, hit = weight * (1.0 - p), weight * p
     if adjacency is Adjacency.REPLACE_ONE:
         return [_piece(sigma, [(0.0, rest, rest, 0.0), (distance, hit, 0.0, hit), (-distance, 0.0, hit, -hit)])]
@@ -35,7 +35,7 @@ def poisson(p: float, sigma: float, adjacency: Adjacency, *, weight: float = 1.0
 
 
 def _note_capped(v: CapWeights, sigma: float, adjacency: Adjacency) -> list[Piece]:
-    """The group r = 2 of the note's Theorems 3.1, 3.3 and 3.4, with weight tau. Proof: theory.md#theorem-1"""
+    """The group r = 2 of the note's Theorems 3.1, 3.3 and 3.4, with weight tau. Proof: theory.md#truncation-who-is-compared-with-whom"""
     rest, hit = v.swap, v.tq
     if adjacency is Adjacency.ZERO_OUT:
         return [_piece(sigma, [(0.0, rest, rest, 0.0), (2.0, hit, 0.0, hit), (-1.0, 0.0, hit, -hit)])]
@@ -45,7 +45,7 @@ def _note_capped(v: CapWeights, sigma: float, adjacency: Adjacency) -> list[Piec
 
 
 def _refined_capped(v: CapWeights, p: float, sigma: float, adjacency: Adjacency) -> tuple[list[Piece], list[Atom]]:
-    """The group of at least B-1 others : one pair above the stitch, another below, an atom at it."""
+    """The group of at least B-1 others: one pair above the stitch, another below, an atom at it."""
     stay, swap = v.stay, v.swap
     gain = p * v.w
     if adjacency is Adjacency.ADD_REMOVE:
@@ -78,7 +78,7 @@ def _between(low: float, high: float) -> float:
 
 
 def _reject(n: int, p: float, cap: int, sigma: float, adjacency: Adjacency) -> tuple[list[Piece], list[Atom], float]:
-    """Plain Poisson, and nothing at all where the others already fill the batch. Proof: theory.md#policy-reject"""
+    """Plain Poisson, and nothing at all where the others already fill the batch. Proof: theory.md#rejection"""
     if adjacency is Adjacency.ADD_REMOVE:
         full, not_full = hazard(cap, n - 1, p)  # b' and 1 - b'
         k = 1.0 / ((1.0 - p) + p * not_full)  # 1 / (1 - p b'), a sum of positive terms
@@ -116,7 +116,10 @@ def _resolved(v: CapWeights, sigma: float) -> tuple[CapWeights, float, bool]:
 
 
 def loss_law(scheme: CappedPoisson, sigma: float, adjacency: Adjacency, analysis: Analysis) -> LossLaw:
-    """The loss law of one step on one group; `analysis="union"` gives plain Poisson, the accountant adds the rest."""
+    """The loss law of one step on one group; `analysis="union"` gives plain Poisson, the run adds the rest.
+
+    Proof: theory.md#truncation-who-is-compared-with-whom
+    """
     n, p, cap = scheme.group_size, scheme.sampling_probability, scheme.max_batch_size
     if cap >= n or analysis is Analysis.UNION:
         return LossLaw(tuple(poisson(p, sigma, adjacency)))

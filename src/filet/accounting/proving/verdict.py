@@ -79,7 +79,10 @@ class Evidence:
 
 
 def proves(evidence: Evidence, epsilon: float, log_delta: float) -> bool:
-    """Whether delta(epsilon) is proven to be at most e^log_delta (evidence from above), or at least that (from below)."""
+    """Whether delta(epsilon) is proven to be at most e^log_delta (evidence from above), or at least that (from below).
+
+    Proof: engine.md#what-is-proven
+    """
     bound = evidence.delta_bound(epsilon, log_delta).bound
     return _settles(evidence.view, bound)
 
@@ -98,7 +101,10 @@ def contradiction(what: str, lower: float, upper: float, at: str) -> NotCertifie
 
 
 class EpsilonBracket:
-    """What is proven of epsilon(delta) in one direction. Only its own methods narrow it."""
+    """What is proven of epsilon(delta) in one direction. Only its own methods narrow it.
+
+    Proof: engine.md#what-is-proven
+    """
 
     def __init__(self, delta: float) -> None:
         self.delta, self.log_delta = delta, math.log(delta)
@@ -164,7 +170,10 @@ class EpsilonBracket:
 
 
 class DeltaBracket:
-    """What is proven of delta(epsilon) in one direction. Only its own methods narrow it."""
+    """What is proven of delta(epsilon) in one direction. Only its own methods narrow it.
+
+    Proof: engine.md#what-is-proven
+    """
 
     def __init__(self, epsilon: float) -> None:
         self.epsilon = epsilon

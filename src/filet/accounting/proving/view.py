@@ -26,6 +26,7 @@ class View:
     """Phases of discrete losses with their steps, and Gaussian releases of total squared shift `gaussian`.
 
     From above every loss law dominates the true one, so that all deltas are upper bounds; from below, lower bounds.
+    Proof: engine.md#crude-bounds, engine.md#rounding
     """
 
     def __init__(self, laws: Sequence[tuple[Discrete, int]], gaussian: float, above: bool) -> None:
