@@ -131,6 +131,69 @@ def test_nothing_imports_the_integrations() -> None:
             assert not any(name.startswith("integrations") for name in imports(path)), path
 
 
+MOST_LINES, MOST_LINES_OF_A_FUNCTION, MOST_LINES_OF_PROOF = 400, 45, 1_400
+
+
+def functions(tree: ast.AST) -> list[ast.FunctionDef]:
+    return [node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)]
+
+
+def length(node: ast.FunctionDef) -> int:
+    """Lines of a function without its docstring."""
+    doc = node.body[0] if ast.get_docstring(node) else None
+    return (node.end_lineno or 0) - node.lineno + 1 - ((doc.end_lineno or 0) - doc.lineno + 1 if doc else 0)
+
+
+def test_modules_fit_a_sitting_and_functions_a_screen() -> None:
+    for path in modules():
+        text = path.read_text()
+        assert len(text.splitlines()) <= MOST_LINES, path
+        for node in functions(ast.parse(text)):
+            assert length(node) <= MOST_LINES_OF_A_FUNCTION, f"{module_name(path)}.{node.name} has {length(node)} lines"
+
+
+def test_the_trusted_core_stays_readable() -> None:
+    lines = [
+        line for path in (SOURCE / "accounting" / "proving").glob("*.py") for line in path.read_text().splitlines()
+    ]
+    assert sum(bool(line.strip()) for line in lines) < MOST_LINES_OF_PROOF
+
+
+def test_no_module_reads_anothers_private_names() -> None:
+    for path in modules():
+        tree = ast.parse(path.read_text())
+        own = {node.attr for node in ast.walk(tree) if isinstance(node, ast.Attribute) and _is_self(node.value)}
+        own |= {node.name for node in ast.walk(tree) if isinstance(node, (ast.FunctionDef, ast.ClassDef))}
+        for node in ast.walk(tree):
+            if isinstance(node, ast.Attribute) and _is_private(node.attr) and not _is_self(node.value):
+                assert node.attr in own, f"{module_name(path)} reads {node.attr}, which is not its own"
+            if isinstance(node, ast.ImportFrom) and (node.level or (node.module or "").startswith("filet")):
+                wrong = {a.name for a in node.names if _is_private(a.name)} - {name.split(".")[-1] for name in NAMES}
+                assert not wrong, f"{module_name(path)} imports {wrong}"
+
+
+def _is_private(name: str) -> bool:
+    return name.startswith("_") and not name.startswith("__")
+
+
+def _is_self(node: ast.AST) -> bool:
+    return isinstance(node, ast.Name) and node.id in ("self", "cls")
+
+
+def test_every_module_has_a_test_of_its_name() -> None:
+    for name in ORDER:
+        *rooms, module = name.split(".")
+        if module != "__main__":  # tested with the entry point
+            place = ROOT.joinpath("tests", *rooms, f"test_{module.lstrip('_')}.py")
+            assert place.exists(), place
+
+
+def test_rooms_tests_and_pages_have_the_same_names() -> None:
+    for room in (path for path in SOURCE.iterdir() if (path / "__init__.py").exists()):
+        assert (ROOT / "tests" / room.name).is_dir(), room.name
+        assert (ROOT / "docs" / f"{room.name}.md").exists(), room.name
+
+
 def test_no_test_has_quietly_disappeared() -> None:
     command = [sys.executable, "-m", "pytest", "--collect-only", "-q", "-p", "no:cacheprovider", "-p", "no:xdist"]
     lines = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout.splitlines()
