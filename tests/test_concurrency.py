@@ -3,6 +3,8 @@
 import multiprocessing
 import os
 import random
+import sys
+import threading
 import time
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 
@@ -115,3 +117,62 @@ def test_a_writer_killed_at_any_moment_leaves_a_whole_state(tmp_path):
         writer.kill()
         writer.join(60)
         assert filet.Accountant.load(path).state_dict() in states
+
+
+# --- accountants in threads -----------------------------------------------------------------------------------------
+
+
+def test_steps_that_threads_compose_at_once_are_all_counted():
+    scheme = filet.CappedPoisson(1_000, 0.01, 20)
+    sys.setswitchinterval(1e-6)
+    try:
+        for _ in range(20):
+            accountant = filet.Accountant("zero-out")
+            start = threading.Barrier(4)
+
+            def work(accountant=accountant, start=start):
+                start.wait()
+                for _ in range(50):
+                    accountant.compose(scheme, 1.0, 1)
+
+            threads = [threading.Thread(target=work) for _ in range(4)]
+            for thread in threads:
+                thread.start()
+            for thread in threads:
+                thread.join()
+            assert sum(phase.steps for phase in accountant.phases) == 200
+    finally:
+        sys.setswitchinterval(0.005)
+
+
+def test_a_curve_that_was_made_while_another_thread_composed_is_not_kept(monkeypatch):
+    """The curve of few steps must never stand for the many that were composed while it was computed."""
+    from filet.accounting import accountant as module
+
+    scheme = filet.CappedPoisson(1_000, 0.01, 20)
+    accountant = filet.Accountant("zero-out")
+    accountant.compose(scheme, 1.0, 1)
+    reading, composed = threading.Event(), threading.Event()
+
+    class Slow(filet.PrivacyCurve):
+        def __init__(self, *arguments):
+            super().__init__(*arguments)
+            if not composed.is_set():
+                reading.set()
+                composed.wait(0.5)  # as long as it takes the other thread, if nothing holds it back
+
+    monkeypatch.setattr(module, "PrivacyCurve", Slow)
+    reader = threading.Thread(target=accountant.curve)
+    reader.start()
+    reading.wait()
+
+    def compose():
+        accountant.compose(scheme, 1.0, 5_000)
+        composed.set()
+
+    writer = threading.Thread(target=compose)
+    writer.start()
+    reader.join()
+    writer.join()
+    exact = filet.account(scheme, noise_multiplier=1.0, steps=5_001, adjacency="zero-out").epsilon(1e-5)
+    assert accountant.epsilon(1e-5) == exact

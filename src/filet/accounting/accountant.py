@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import os
 import sys
+import threading
 from dataclasses import replace
 from typing import Any
 
@@ -67,6 +68,8 @@ class Accountant:
         self._phases: list[Phase] = []
         self._gaussian = 0.0
         self._curve: PrivacyCurve | None = None
+        # Threads may share an accountant: what was composed and the curve of it change together.
+        self._lock = threading.RLock()
 
     @property
     def phases(self) -> tuple[Phase, ...]:
@@ -95,6 +98,12 @@ class Accountant:
             _checks.step_count(steps),
             _checks.choice("analysis", analysis, Analysis),
         )
+        with self._lock:
+            self._append(phase)
+
+    def _append(self, phase: Phase) -> None:
+        """Keep a phase, merged with the one before if they are equal."""
+        scheme = phase.scheme
         if (
             self.adjacency is Adjacency.ADD_REMOVE
             and self.dataset_size is not None
@@ -115,16 +124,18 @@ class Accountant:
         """Add `count` plain Gaussian releases; the noise is relative to their sensitivity under this adjacency."""
         sigma = _checks.noise_multiplier(noise_multiplier)
         count = _checks.integer("count", count, low=0, remedy="pass the number of releases")
-        self._curve = None
-        if count and sigma < math.inf:
-            # Divided twice, as the square of an extreme sigma is no float; never rounded down to nothing.
-            self._gaussian += math.inf if sigma == 0.0 else max(count / sigma / sigma, sys.float_info.min)
+        with self._lock:
+            self._curve = None
+            if count and sigma < math.inf:
+                # Divided twice, as the square of an extreme sigma is no float; never rounded down to nothing.
+                self._gaussian += math.inf if sigma == 0.0 else max(count / sigma / sigma, sys.float_info.min)
 
     def curve(self) -> PrivacyCurve:
         """The privacy of everything composed so far."""
-        if self._curve is None:
-            self._curve = PrivacyCurve(list(self._phases), self._gaussian, self.adjacency)
-        return self._curve
+        with self._lock:
+            if self._curve is None:
+                self._curve = PrivacyCurve(list(self._phases), self._gaussian, self.adjacency)
+            return self._curve
 
     def epsilon(self, delta: ArrayLike) -> Any:
         """Certified upper bound of epsilon at delta."""
@@ -145,7 +156,8 @@ class Accountant:
 
     def state_dict(self) -> dict[str, Any]:
         """Everything needed to go on, as plain JSON types."""
-        return as_state(self.adjacency, self._phases, self._gaussian)
+        with self._lock:
+            return as_state(self.adjacency, self._phases, self._gaussian)
 
     @classmethod
     def from_state_dict(cls, state: dict[str, Any]) -> Accountant:

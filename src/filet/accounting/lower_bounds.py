@@ -17,6 +17,7 @@ from .._public import public
 from ..scheme import CappedPoisson
 from .accountant import account
 from .attacks import WEIGHT_ERROR, Attack, attack
+from .curve import certified
 from .proving.cells import Discrete
 from .proving.loss_law import Array
 from .proving.verdict import EpsilonBracket
@@ -42,6 +43,7 @@ _FAMILY = (
 
 
 @public
+@certified
 def epsilon_lower_bound(
     scheme: CappedPoisson,
     *,
