@@ -5,7 +5,7 @@ from __future__ import annotations
 import enum
 import math
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from . import _checks
 from ._binomial import hazard, log_cdf, log_pmf, log_pmf_ratio, log_sf
@@ -13,6 +13,8 @@ from ._public import public
 
 if TYPE_CHECKING:
     from .sampling.sampler import Sampler
+
+OverflowName = Literal["truncate", "reject"]
 
 
 @public
@@ -57,6 +59,17 @@ class CappedPoisson:
     overflow: Overflow = Overflow.TRUNCATE
     cycle_length: int = 1
     group_size: int = field(init=False, repr=False, compare=False)
+
+    if TYPE_CHECKING:  # the same at run time; for type checkers, the words are as good as the members
+
+        def __init__(
+            self,
+            dataset_size: int,
+            sampling_probability: float,
+            max_batch_size: int,
+            overflow: Overflow | OverflowName = ...,
+            cycle_length: int = ...,
+        ) -> None: ...
 
     def __post_init__(self) -> None:
         def put(name: str, value: Any) -> None:
