@@ -23,7 +23,7 @@ from typing import Any
 HERE = Path(__file__).parent
 sys.path.append(str(HERE.parent / "tests"))  # last: it has a settings.py too
 
-from mpmath import mp, mpf, nstr  # type: ignore[import-untyped]  # noqa: E402
+from mpmath import mp, mpf, nstr  # noqa: E402
 
 from reference import exact, few_steps  # type: ignore[import-not-found]  # noqa: E402
 from settings import Point, points  # noqa: E402

@@ -79,7 +79,7 @@ def reference() -> str:
 
 def _help(command: click.Command, path: str) -> str:
     settings = {**main.context_settings, "terminal_width": 100}
-    context = click.Context(command, info_name=path, **settings)  # type: ignore[arg-type]
+    context = click.Context(command, info_name=path, **settings)
     return f"```text\n{command.get_help(context)}\n```\n"
 
 

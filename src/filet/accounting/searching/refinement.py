@@ -49,8 +49,9 @@ class Direction:
         self.steps = sum(self.counts)
         # Sums of few discrete losses are coarse, so few steps take finer cells.
         self.cells = _CELLS * (4 if self.steps <= 4 else 2 if self.steps <= 30 else 1)
+        self._width = 0.1  # of the cells of a first look, in deviations
         if len(self.laws) >= _MANY_PHASES:
-            self.cells = _FEW_CELLS
+            self.cells, self._width = _FEW_CELLS, 0.2
         self._mirror = mirror
         self._looked: tuple[float, list[Cells]] = math.nan, []
 
@@ -68,7 +69,7 @@ class Direction:
         if known == reach:
             cells = [one.reversed() for one in cells]
         else:
-            cells = [equal_cells(law, reach, 0.1) for law in self.laws]
+            cells = [equal_cells(law, reach, self._width) for law in self.laws]
         self._looked = reach, cells
         return cells
 
@@ -104,7 +105,8 @@ class Direction:
         if math.isnan(found):
             guess = saddle_point(first, bracket.log_delta)
             found, evidence = narrow(bracket, first, guess, 1.0, budget)
-        bracket.chernoff(first)
+        if bracket.upper == math.inf:
+            bracket.chernoff(first)
         if bracket.upper > NEAR_ZERO:
             self._refine(bracket, look, evidence, guess if math.isnan(found) else found, budget)
         if wide(bracket, 0.9):

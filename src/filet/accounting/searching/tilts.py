@@ -21,6 +21,8 @@ _LADDERS = (
     2.0 ** np.concatenate([np.arange(-5.0, -2.0), np.arange(-1.75, 1.76, 0.25), np.arange(2.5, 6.6)]),
     2.0 ** np.concatenate([np.arange(-5.0, -1.5, 0.5), np.arange(-1.5, 1.51, 1 / 12), np.arange(2.0, 6.1, 0.5)]),
 )
+# For many phases every tilt is dear.
+_SHORT_LADDER = 2.0 ** np.array([-4.0, -2.0, -1.0, -0.5, 0.0, 0.5, 1.0, 1.5, 2.5, 4.5])
 _EASY_NODES = 4_000
 _AFFORDABLE_NODES = 20_000
 _WIDEST_SHIFT = 0.1  # beyond it, smoothing costs the whole shift from below
@@ -68,7 +70,7 @@ def propose_line(composition: Composition, epsilon: float, log_delta: float, wid
     """A plan for queries near `epsilon`; `width` is the admissible relative error of epsilon that smoothing may cause."""
     centre = _jump_saddle(composition, epsilon) if composition.jump else saddle(composition, epsilon)
     tolerable = math.log(1e-5 / (composition.total_steps * _STEP_ERROR))
-    for ladder in _LADDERS:
+    for ladder in _LADDERS if composition.rows < 8 else (_SHORT_LADDER, *_LADDERS):
         tilts = np.concatenate([[0.0], centre * ladder])
         log_mgf = composition.log_mgf(tilts)
         best, period, amplitude = _choose(tilts, log_mgf, epsilon, log_delta, tolerable)
@@ -76,7 +78,7 @@ def propose_line(composition: Composition, epsilon: float, log_delta: float, wid
         c = float(tilts[best])
         unit = 1.05 * beta * period / (2.0 * math.pi)  # nodes until a smoothing of width 1 has died out
         shift = _smoothing_shift(c, beta, unit, epsilon, log_delta, width)
-        if amplitude <= tolerable and unit / shift <= _EASY_NODES:
+        if amplitude <= tolerable and unit / shift <= _EASY_NODES * (1 if composition.rows < 8 else 4):
             break
     return Proposal(LinePlan(c, shift, beta, period, tilts), amplitude, unit / shift)
 
