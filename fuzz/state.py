@@ -41,7 +41,7 @@ def check(data: bytes) -> None:
 def _with_right_checksum(data: bytes) -> bytes | None:
     try:
         state = json.loads(data)
-        return json.dumps({**state, "checksum": _state._checksum(state)}).encode()
+        return json.dumps({**state, "checksum": _state.checksum(state)}).encode()
     except (ValueError, TypeError, AttributeError, RecursionError):
         return None
 

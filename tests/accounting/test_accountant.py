@@ -414,14 +414,14 @@ def test_a_state_that_save_would_not_write_is_refused(name: str, value: object) 
     state = run().state_dict()
     state["phases"][0][name] = value
     with pytest.raises(StateError):
-        Accountant.from_state_dict({**state, "checksum": _state._checksum(state)})
+        Accountant.from_state_dict({**state, "checksum": _state.checksum(state)})
 
 
 @pytest.mark.parametrize("phases", ["", {}, None, [[]]])
 def test_a_state_whose_phases_are_no_list_is_refused(phases: object) -> None:
     state = {**run().state_dict(), "phases": phases}
     with pytest.raises(StateError):
-        Accountant.from_state_dict({**state, "checksum": _state._checksum(state)})
+        Accountant.from_state_dict({**state, "checksum": _state.checksum(state)})
 
 
 def test_a_state_nested_beyond_pythons_stack_is_refused() -> None:

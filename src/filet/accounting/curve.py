@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -101,6 +102,43 @@ class PrivacyCurve:
         if ((rates < 0) | (rates > 1)).any():
             raise _checks.fail(f"false_positive_rate={_checks.show(false_positive_rate)} is not in [0, 1]; {remedy}")
         return _map(self._run.power, rates)
+
+    @property
+    def overflow(self) -> float:
+        """Chance that any batch overflows, which the union analysis adds to delta. For planning and showing."""
+        return self._run.overflow
+
+    @property
+    def exposed(self) -> bool:
+        """Whether some step has no noise. For planning and showing."""
+        return self._run.exposed
+
+    def quick_delta(self, epsilon: float) -> float:
+        """An upper bound of delta(epsilon), within a few percent, fast; may be above 1. For planning and showing."""
+        try:
+            delta = max((direction.quick_delta(epsilon) for direction in self._run.directions), default=0.0)
+        except BEYOND_FLOATS:
+            return 1.0  # all that is known
+        return (1.0 if self.exposed else delta) + self._overflow_part(epsilon)
+
+    def quickly_at_most(self, epsilon: float, delta: float) -> bool:
+        """Whether delta(epsilon) is quickly proven to be at most delta. For planning and showing."""
+        rest = delta - self._overflow_part(epsilon)
+        try:
+            return not self.exposed and rest > 0 and all(d.at_most(epsilon, rest) for d in self._run.directions)
+        except BEYOND_FLOATS:
+            return False
+
+    def delta_bounds_each_direction(self, epsilon: float) -> list[Bounds]:
+        """Bounds of delta(epsilon), one for each direction, one if both are alike. For planning and showing."""
+        if self.exposed or not self._run.directions:
+            return [self.delta_bounds(epsilon)]
+        extra = self._overflow_part(epsilon)
+        parts = [direction.delta(epsilon) for direction in self._run.directions]
+        return [Bounds(part.lower, min(1.0, part.upper + extra)) for part in parts]
+
+    def _overflow_part(self, epsilon: float) -> float:
+        return self.overflow * (1.0 + math.exp(min(epsilon, 700.0)))
 
     def _remember(self, kind: str, value: float, compute: Callable[[float], Bounds]) -> Bounds:
         key = (kind, value)
