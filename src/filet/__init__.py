@@ -74,7 +74,12 @@ _MODULES = {
     "accounting.lower_bounds": ("epsilon_lower_bound",),
     "accounting.terms": ("Adjacency", "Analysis", "Bounds", "Phase"),
     "errors": (
-        "FiletError", "InvalidArgumentError", "MissingExtraError", "NoSolutionError", "NotCertifiedError", "OutputError",
+        "FiletError",
+        "InvalidArgumentError",
+        "MissingExtraError",
+        "NoSolutionError",
+        "NotCertifiedError",
+        "OutputError",
         "StateError",
     ),
     "planning.calibration": ("calibrate_noise_multiplier", "calibrate_sampling_probability", "calibrate_steps"),

@@ -17,7 +17,7 @@ from filet.planning.calibration import calibrate_noise_multiplier
 from filet.planning.frontiers import frontier
 from filet.planning.planner import Plan, plan
 from filet.planning.roots import minimum
-from filet.planning.strategies import _passes
+from filet.planning.strategies import mean_passes
 from filet.scheme import CappedPoisson, Overflow
 
 SETTING: dict[str, Any] = {"dataset_size": 3_000, "max_batch_size": 48, "steps": 400, "epsilon": 2.0, "delta": 1e-5}
@@ -180,7 +180,7 @@ def test_an_unknown_option_names_the_known_ones(planned: Plan) -> None:
 def test_passes_of_microbatches_equal_the_sum_over_batch_sizes() -> None:
     scheme = CappedPoisson(40, 0.3, 40)
     expected = sum(math.ceil(size / 7) * math.exp(scheme.log_batch_size_probability(size)) for size in range(41))
-    assert _passes(scheme, 7) == pytest.approx(expected, rel=1e-12)
+    assert mean_passes(scheme, 7) == pytest.approx(expected, rel=1e-12)
 
 
 def test_minimum_finds_the_bottom_of_a_valley_with_a_wall() -> None:

@@ -11,7 +11,6 @@ from .. import _checks
 from ..accounting.accountant import account
 from ..accounting.curve import PrivacyCurve
 from ..accounting.proving.closed_form import gaussian_log_delta
-from ..accounting.run import BEYOND_FLOATS
 from ..accounting.terms import Adjacency, Analysis
 from ..errors import NotCertifiedError
 from ..scheme import CappedPoisson
@@ -66,11 +65,11 @@ class Target:
             return self.cost(scheme, noise, steps)
         delta = float(curve.delta(self.epsilon))
         if self._overflow_matters(curve):
-            delta = min(delta, float(curve.delta(lowest(lambda e: _quick_delta(curve, e), 0.0, self.epsilon)[0])))
+            delta = min(delta, float(curve.delta(lowest(curve.quick_delta, 0.0, self.epsilon)[0])))
         return math.log(delta / self.delta)
 
     def _overflow_matters(self, curve: PrivacyCurve, share: float = 0.5) -> bool:
-        return curve._run.overflow * math.exp(min(self.epsilon, 700.0)) > share * self.delta
+        return curve.overflow * math.exp(min(self.epsilon, 700.0)) > share * self.delta
 
     def look(self, scheme: CappedPoisson, noise: float, steps: int, thorough: bool = True) -> float:
         """A quick cost, on another scale and slightly too high: above 0 where the target is missed.
@@ -79,15 +78,13 @@ class Target:
         the union strategy, a smaller epsilon may have a smaller delta; `thorough` looks for it.
         """
         curve = self.curve(scheme, noise, steps)
-        run = curve._run
-        if run.exposed or 2.0 * run.overflow >= self.delta:
+        if curve.exposed or 2.0 * curve.overflow >= self.delta:
             return math.inf
         if self.delta < _LEAST_LOOK:
-            known = all(direction.at_most(self.epsilon, self.delta) for direction in run.directions)
-            return -math.inf if known else math.inf
-        delta = _quick_delta(curve, self.epsilon)
+            return -math.inf if curve.quickly_at_most(self.epsilon, self.delta) else math.inf
+        delta = curve.quick_delta(self.epsilon)
         if thorough and self._overflow_matters(curve):
-            delta = min(delta, lowest(lambda e: _quick_delta(curve, e), 0.0, self.epsilon)[1])
+            delta = min(delta, lowest(curve.quick_delta, 0.0, self.epsilon)[1])
         if delta >= 1.0:
             return math.inf
         return math.sqrt(-math.log(self.delta)) - math.sqrt(-math.log(max(delta, 1e-290)))
@@ -113,13 +110,3 @@ def _spent(target: Target, scheme: CappedPoisson, noise: float, steps: int) -> f
         return float(target.curve(scheme, noise, steps).epsilon(target.delta))
     except NotCertifiedError:
         return math.inf
-
-
-def _quick_delta(curve: PrivacyCurve, epsilon: float) -> float:
-    """An upper bound of delta(epsilon), within a few percent, some ten times faster than the certified bracket."""
-    run = curve._run
-    try:
-        delta = max((direction.quick_delta(epsilon) for direction in run.directions), default=0.0)
-    except BEYOND_FLOATS:
-        return 1.0  # all that is known
-    return delta + run.overflow * (1.0 + math.exp(min(epsilon, 700.0)))
