@@ -13,9 +13,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from tests.golden import make_pickles
 
 import filet
+from tests.golden import make_pickles
 
 GOLDEN = {
     name: base64.b64decode(text)

@@ -27,7 +27,8 @@ def reported(
     if progress is None:
         yield from items
         return
+    total = len(items)
     for number, item in enumerate(items):
-        progress(number / len(items), label(item))
+        progress(number / total, label(item))
         yield item
     progress(1.0, "done")

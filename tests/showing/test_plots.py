@@ -7,6 +7,7 @@ from click.testing import CliRunner
 import filet
 from filet.cli.commands.answers import main
 from filet.cli.commands.files import KINDS
+from filet.planning.strategies import STRATEGIES
 from filet.showing import columns, plots
 
 SCHEME = filet.CappedPoisson(60_000, 256 / 60_000, 300)
@@ -78,7 +79,9 @@ def test_batch_sizes_sum_to_one_and_stop_at_the_cap(overflow):
 def test_utilization_at_a_target_is_best_for_reject_and_worst_for_the_union_strategy():
     curve = columns.utilization_of_cap(dataset_size=60_000, max_batch_sizes=[256], noise_multiplier=1.0, steps=14_000,
                                       epsilon=3.0, delta=1e-5, adjacency="add-remove")  # fmt: skip
-    union, note, refined, reject = (float(curve[f"utilization_{o}_{a}"][0]) for o, a in columns.STRATEGIES)
+    union, note, refined, reject = (
+        float(curve[f"utilization_{s.overflow}_{s.analysis}"][0]) for s in reversed(STRATEGIES)
+    )
     assert 0.55 < union < note < refined < reject
     assert (note, refined, reject) == pytest.approx((0.81, 0.89, 0.97), abs=0.01)
 
@@ -86,7 +89,7 @@ def test_utilization_at_a_target_is_best_for_reject_and_worst_for_the_union_stra
 def test_csv_keeps_every_bit():
     curve = columns.delta_of_epsilon(CURVE, points=5)
     back = parsed(curve.to_csv())
-    for name in curve.columns:
+    for name in curve.arrays:
         assert (back[name] == curve[name]).all()
 
 
