@@ -5,22 +5,19 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import replace
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from filet.accounting.accountant import account
 from filet.accounting.terms import Adjacency
-from filet.errors import InvalidArgumentError
+from filet.errors import InvalidArgumentError, NoSolutionError
 from filet.planning import target as targets
 from filet.planning.calibration import calibrate_noise_multiplier, calibrate_sampling_probability, calibrate_steps
-from filet.planning.roots import climb, lowest
 from filet.scheme import CappedPoisson, Overflow
 
 N = 60_000
 ADJACENCIES = [adjacency.value for adjacency in Adjacency]
-
 # n, expected batch, cap, noise, steps, delta. The epsilons are the theory page's figures, from an independent prototype
 # that agrees with 45-digit arithmetic to 1e-7 wherever both were run; they are given to five decimals.
 SETTINGS: dict[str, tuple[int, int, int, float, int, float]] = {
@@ -227,61 +224,36 @@ IMPOSSIBLE: dict[str, tuple[Callable[[], Any], str]] = {
                                            | {"epsilon": 0.05, "adjacency": "add-remove"}),
         r"even noise_multiplier=1e\+09 costs epsilon 0.38.*pass overflow='truncate'"),
     "vacuous": (lambda: calibrate_noise_multiplier(scheme(1e-6), steps=100, **TARGET), r"used at all with chance 1.67e-09"),
+}  # fmt: skip
+WRONG: dict[str, tuple[Callable[[], Any], str]] = {
     "zero epsilon": (lambda: calibrate_steps(scheme(), noise_multiplier=1.0, **TARGET | {"epsilon": 0}), r"in \(0, inf\)"),
     "nan epsilon": (lambda: calibrate_steps(scheme(), noise_multiplier=1.0, **TARGET | {"epsilon": math.nan}), "nan"),
     "many deltas": (lambda: calibrate_steps(scheme(), noise_multiplier=1.0, **TARGET | {"delta": [1e-5]}), "one at a time"),
     "no steps": (lambda: calibrate_noise_multiplier(scheme(), steps=0, **TARGET), "below 1"),
     "no scheme": (lambda: calibrate_noise_multiplier(None, steps=1, **TARGET), "CappedPoisson"),  # type: ignore[arg-type]
+    "an analysis of another policy": (
+        lambda: calibrate_noise_multiplier(scheme(overflow="reject"), steps=1, analysis="note", **TARGET),
+        "for overflow='truncate'"),
 }  # fmt: skip
 
 
 @pytest.mark.parametrize("case", IMPOSSIBLE)
-def test_what_cannot_be_met_says_why_in_one_line(case: str) -> None:
+def test_what_has_no_solution_says_why_in_one_line(case: str) -> None:
     attempt, reason = IMPOSSIBLE[case]
-    with pytest.raises(InvalidArgumentError, match=reason) as caught:
+    with pytest.raises(NoSolutionError, match=reason) as caught:
         attempt()
     assert "\n" not in str(caught.value)
 
 
-@pytest.mark.parametrize(
-    ("cost", "answer"),
-    [
-        (lambda x: x - 0.7, 0.7),
-        (lambda x: math.expm1(20 * (x - 0.3)), 0.3),
-        (lambda x: -math.inf if x <= 0.123 else math.inf, 0.123),
-        (lambda x: (x + 2.0) ** 3 + 1e-3 * (x + 2.0), -2.0),
-    ],
-)
-def test_climb_ends_just_below_the_root(cost: Callable[[float], float], answer: float) -> None:
-    for start in (-9.0, -0.1, 0.0, 3.0):
-        found = climb(cost, start, 0.25, (-10.0, 10.0), tolerance=1e-6)
-        assert found.good is not None
-        assert cost(found.good) <= 0.0
-        assert found.good == pytest.approx(answer, abs=2e-6)
-
-
-def test_climb_says_when_no_end_or_every_end_is_good() -> None:
-    assert climb(lambda x: 1.0 + x * x, 0.0, 0.25, (-1.0, 1.0), tolerance=1e-3).good is None
-    assert climb(lambda x: x - 5.0, 0.0, 0.25, (-1.0, 1.0), tolerance=1e-3)[:2] == (1.0, None)
-
-
-def test_lowest_finds_the_bottom() -> None:
-    x, value = lowest(lambda x: (x - 0.3) ** 2 + 1.0, -1.0, 2.0, 30)
-    assert x == pytest.approx(0.3, abs=1e-4)
-    assert value == pytest.approx(1.0, abs=1e-8)
+@pytest.mark.parametrize("case", WRONG)
+def test_a_wrong_argument_is_not_taken_for_a_target_without_solution(case: str) -> None:
+    attempt, reason = WRONG[case]
+    with pytest.raises(InvalidArgumentError, match=reason) as caught:
+        attempt()
+    assert not isinstance(caught.value, NoSolutionError)
 
 
 def test_a_probability_whose_square_vanishes_is_within_any_target() -> None:
     scheme = CappedPoisson(100, 5e-324, 12)
     with pytest.raises(InvalidArgumentError, match=r"is met even by noise_multiplier=0\.05"):
         calibrate_noise_multiplier(scheme, steps=3, epsilon=1.0, delta=1e-3, adjacency="zero-out")
-
-
-def test_a_coarse_look_beyond_floats_counts_as_a_miss() -> None:
-    """As in `filet plan --steps 9223372036854775807`, which ended in a division by zero."""
-
-    def beyond(epsilon: float) -> float:
-        raise ZeroDivisionError
-
-    run = SimpleNamespace(directions=[SimpleNamespace(quick_delta=beyond)], overflow=0.0)
-    assert targets._quick_delta(SimpleNamespace(_run=run), 1.0) == 1.0  # type: ignore[arg-type]
