@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from filet.accounting.accountant import account
+from filet.accounting.curve import PrivacyCurve
 from filet.accounting.terms import Adjacency, Analysis
 from filet.errors import InvalidArgumentError
 from filet.planning.target import Target
@@ -85,3 +86,45 @@ def test_the_gaussian_shift_spends_the_target() -> None:
     curve = account(CappedPoisson(10, 1.0, 10), noise_multiplier=1.0 / TARGET.gaussian_shift(), steps=1,
                     adjacency="zero-out")  # fmt: skip
     assert curve.epsilon(1e-5) == pytest.approx(2.0, rel=1e-6)
+
+
+CURVES = [
+    account(SCHEME, noise_multiplier=noise, steps=steps, adjacency=adjacency, analysis=analysis)
+    for noise, steps in ((1.0, 1_000), (3.0, 1), (0.7, 50))
+    for adjacency, analysis in (("add-remove", "refined"), ("replace-one", "refined"), ("zero-out", "note"))
+] + [
+    account(CappedPoisson(60_000, 120 / 60_000, 256), noise_multiplier=1.0, steps=100, adjacency="zero-out", analysis="union"),
+    account(CappedPoisson(10, 1.0, 10), noise_multiplier=3.0, steps=2, adjacency="add-remove"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("curve", CURVES, ids=str)
+def test_what_planning_asks_of_a_curve_is_on_the_safe_side(curve: PrivacyCurve) -> None:
+    for epsilon in (0.0, 0.5, 2.0):
+        bounds = curve.delta_bounds(epsilon)
+        quick = curve.quick_delta(epsilon)
+        assert bounds.lower <= quick <= 1.2 * bounds.upper + 1e-15
+        assert not curve.quickly_at_most(epsilon, bounds.lower * (1 - 1e-6))
+        assert curve.quickly_at_most(epsilon, 0.999)
+        each = curve.delta_bounds_each_direction(epsilon)
+        both_alike = curve.adjacency is Adjacency.REPLACE_ONE or curve.dataset_size == 10
+        assert len(each) == (1 if both_alike else 2)
+        assert max(one.upper for one in each) == pytest.approx(bounds.upper, rel=1e-9)
+        assert all(one.lower <= one.upper for one in each)
+
+
+def test_a_curve_without_noise_is_exposed_and_meets_nothing() -> None:
+    curve = account(SCHEME, noise_multiplier=0.0, steps=1, adjacency="zero-out")
+    assert curve.exposed
+    assert not CURVES[0].exposed
+    assert curve.quick_delta(1.0) >= curve.delta_bounds(1.0).upper
+    assert not curve.quickly_at_most(1.0, 0.5)
+    assert curve.delta_bounds_each_direction(1.0) == [curve.delta_bounds(1.0)]
+
+
+def test_overflow_is_counted_by_the_union_analysis_only() -> None:
+    scheme = CappedPoisson(60_000, 200 / 60_000, 256)
+    words: dict[str, Any] = {"noise_multiplier": 1.0, "steps": 10, "adjacency": "zero-out"}
+    assert account(scheme, **words).overflow == 0.0
+    exact = -math.expm1(10 * math.log1p(-scheme.overflow_probability))
+    assert exact <= account(scheme, **words, analysis="union").overflow <= exact * (1 + 1e-6)
