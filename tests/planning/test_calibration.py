@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from tests.settings import SETTINGS, TABLE
 
 from filet.accounting.accountant import account
 from filet.accounting.terms import Adjacency
@@ -15,30 +16,17 @@ from filet.errors import InvalidArgumentError, NoSolutionError
 from filet.planning import target as targets
 from filet.planning.calibration import calibrate_noise_multiplier, calibrate_sampling_probability, calibrate_steps
 from filet.scheme import CappedPoisson, Overflow
+from settings import Setting
 
 N = 60_000
 ADJACENCIES = [adjacency.value for adjacency in Adjacency]
-# n, expected batch, cap, noise, steps, delta. The epsilons are the theory page's figures, from an independent prototype
-# that agrees with 45-digit arithmetic to 1e-7 wherever both were run; they are given to five decimals.
-SETTINGS: dict[str, tuple[int, int, int, float, int, float]] = {
-    "A": (60_000, 256, 300, 1.0, 14_000, 1e-5),
-    "B": (50_000, 4_096, 4_200, 3.0, 2_500, 1e-5),
-    "C": (1_281_167, 16_384, 16_600, 2.5, 18_000, 8e-7),
-    "D": (45_000_000, 65_536, 66_000, 1.0, 3_500, 1e-8),
-    "E": (60_000, 256, 256, 1.0, 14_000, 1e-5),
-}
-EXACT = {
-    ("truncate", "add-remove"): (2.86517, 7.24585, 3.75939, 3.68924, 9.09122),
-    ("truncate", "zero-out"): (2.85175, 6.71409, 3.50859, 3.53819, 7.84232),
-    ("truncate", "replace-one"): (4.87560, 15.01265, 7.31769, 3.76136, 11.96719),
-    ("reject", "add-remove"): (2.81531, 6.62400, 3.40997, 0.64402, 2.78190),
-    ("reject", "zero-out"): (2.81475, 6.57318, 3.40172, 0.64398, 2.74078),
-    ("reject", "replace-one"): (4.83132, 14.69733, 7.10498, 0.95992, 4.69668),
-}
+# The epsilons are the theory page's figures, from an independent prototype that agrees with 45-digit arithmetic to 1e-7
+# wherever both were run; they are given to five decimals.
 CASES = [
-    pytest.param(*SETTINGS[name], overflow, adjacency, epsilons[i], id=f"{name}-{overflow}-{adjacency}")
-    for (overflow, adjacency), epsilons in EXACT.items()
-    for i, name in enumerate(SETTINGS)
+    pytest.param(setting, overflow, adjacency, epsilon, id=f"{name}-{overflow}-{adjacency}")
+    for (overflow, analysis, adjacency), epsilons in TABLE.items()
+    for (name, setting), epsilon in zip(SETTINGS.items(), epsilons, strict=True)
+    if overflow != "none" and analysis == "refined"
 ]
 
 
@@ -65,36 +53,36 @@ def account_calls(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     return calls
 
 
-@pytest.mark.parametrize(("n", "batch", "cap", "sigma", "steps", "delta", "overflow", "adjacency", "epsilon"), CASES)
+@pytest.mark.parametrize(("setting", "overflow", "adjacency", "epsilon"), CASES)
 def test_noise_meets_the_target_and_is_within_a_ten_thousandth_of_the_exact_answer(
-    account_calls: list[int], n: int, batch: int, cap: int, sigma: float, steps: int, delta: float, overflow: str,
-    adjacency: str, epsilon: float,
-) -> None:  # fmt: skip
-    run = CappedPoisson(n, batch / n, cap, Overflow(overflow))
-    noise = calibrate_noise_multiplier(run, steps=steps, epsilon=epsilon, delta=delta, adjacency=adjacency)
+    account_calls: list[int], setting: Setting, overflow: str, adjacency: str, epsilon: float
+) -> None:
+    run = setting.scheme(overflow)
+    words: dict[str, Any] = {"delta": setting.delta, "adjacency": adjacency}
+    noise = calibrate_noise_multiplier(run, steps=setting.steps, epsilon=epsilon, **words)
     assert len(account_calls) <= 20
-    assert spent(run, noise, steps, delta=delta, adjacency=adjacency) <= epsilon
+    assert spent(run, noise, setting.steps, **words) <= epsilon
     rounding = 0.5e-5 / epsilon * 1.5  # of the reference
-    assert -rounding <= noise / sigma - 1.0 <= 1e-4 + rounding
+    assert -rounding <= noise / setting.sigma - 1.0 <= 1e-4 + rounding
 
 
 @pytest.mark.parametrize(
-    ("n", "batch", "cap", "sigma", "steps", "delta", "overflow", "adjacency", "epsilon"),
+    ("setting", "overflow", "adjacency", "epsilon"),
     [case for case in CASES if str(case.id).startswith(("A", "D"))],
 )
 def test_probability_meets_the_target_and_is_within_a_ten_thousandth_of_the_exact_answer(
-    account_calls: list[int], n: int, batch: int, cap: int, sigma: float, steps: int, delta: float, overflow: str,
-    adjacency: str, epsilon: float,
-) -> None:  # fmt: skip
-    given = CappedPoisson(n, 0.5, cap, Overflow(overflow))
+    account_calls: list[int], setting: Setting, overflow: str, adjacency: str, epsilon: float
+) -> None:
+    given = replace(setting.scheme(overflow), sampling_probability=0.5)
+    words: dict[str, Any] = {"delta": setting.delta, "adjacency": adjacency}
     p = calibrate_sampling_probability(
-        given, noise_multiplier=sigma, steps=steps, epsilon=epsilon, delta=delta, adjacency=adjacency
+        given, noise_multiplier=setting.sigma, steps=setting.steps, epsilon=epsilon, **words
     )
     assert len(account_calls) <= 25
     run = replace(given, sampling_probability=p)
-    assert spent(run, sigma, steps, delta=delta, adjacency=adjacency) <= epsilon
+    assert spent(run, setting.sigma, setting.steps, **words) <= epsilon
     rounding = 0.5e-5 / epsilon * 1.5
-    assert -1e-4 - rounding <= p * n / batch - 1.0 <= rounding
+    assert -1e-4 - rounding <= p / setting.p - 1.0 <= rounding
 
 
 @pytest.mark.parametrize("overflow", ["truncate", "reject"])
