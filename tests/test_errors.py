@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import inspect
 import pickle
+from typing import Any
 
 import pytest
 
 import filet
 from filet import errors
 
-CLASSES = {name: kind for name, kind in vars(errors).items() if inspect.isclass(kind)}
+CLASSES: dict[str, Any] = {name: kind for name, kind in vars(errors).items() if inspect.isclass(kind)}
 
 
 @pytest.mark.parametrize("name", CLASSES)
@@ -38,7 +39,7 @@ def test_each_is_caught_by_the_class_that_python_programs_expect() -> None:
 
 def test_the_one_for_targets_is_not_raised_for_arguments() -> None:
     scheme = filet.CappedPoisson(1_000, 0.01, 20)
-    target = {"epsilon": 1.0, "delta": 1e-9, "adjacency": "zero-out"}
+    target: dict[str, Any] = {"epsilon": 1.0, "delta": 1e-9, "adjacency": "zero-out"}
     with pytest.raises(filet.NoSolutionError):
         filet.calibrate_steps(scheme, noise_multiplier=0.1, **target)
     with pytest.raises(filet.InvalidArgumentError) as caught:

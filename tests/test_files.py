@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import stat
 import threading
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -33,7 +34,7 @@ def write(path: Path, text: str = "new", **options: bool) -> int:
 
 
 @pytest.fixture
-def open_umask():
+def open_umask() -> Iterator[None]:
     mask = os.umask(0o022)
     yield
     os.umask(mask)
