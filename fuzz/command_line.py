@@ -110,6 +110,7 @@ def _folder() -> Iterator[Path]:
     with tempfile.TemporaryDirectory(prefix="filet-fuzz-") as name:
         for file, content in FILES.items():
             Path(name, file).write_bytes(content)
+        Path(name, "key.bin").chmod(0o600)  # a key that others can read is refused
         os.chdir(name)
         try:
             yield Path(name)

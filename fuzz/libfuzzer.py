@@ -16,8 +16,8 @@ def main() -> None:
         import filet
 
         # filet imports late; a module imported while the target runs would not be measured.
-        for module in pkgutil.iter_modules(filet.__path__, "filet."):
-            if not module.ispkg:
+        for module in pkgutil.walk_packages(filet.__path__, "filet."):
+            if not module.ispkg and not module.name.startswith("filet.integrations."):
                 importlib.import_module(module.name)
         target = importlib.import_module(f"fuzz.{name}")
 

@@ -1,6 +1,7 @@
 """Saved states: any bytes restore an accountant exactly as it was composed, or raise `StateError`, and change no file.
 
-Every input is read twice: as it is, and with its checksum made right, so that mutations reach the fields behind it.
+Every input is read twice: as it is, and with its checksum made right, so that mutations reach the fields behind it. Asked
+for with a key, nothing is restored that was not sealed with it.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ HEX = ("0x1.0000000000000p+0", "0x1.999999999999ap-4", "-0x1p0", "0x1p5", "0x0.0
 OTHERS: tuple[Any, ...] = (None, True, False, 0, 1, -1, 3.7, 12.0, 2**63 - 1, 2**63, 1e308, [], {})
 VALUES: tuple[Any, ...] = (*HEX, *NUMBERS, *WORDS, *OTHERS, "filet-accountant")
 DELTA = 1e-5
+KEY = bytes(range(32))
 
 
 @lru_cache(maxsize=1)
@@ -36,12 +38,14 @@ def check(data: bytes) -> None:
     forged = _with_right_checksum(data)
     if forged is not None:
         _check_file(forged)
+    for unsealed in (data, forged or b""):
+        _check_no_seal(unsealed)
 
 
 def _with_right_checksum(data: bytes) -> bytes | None:
     try:
         state = json.loads(data)
-        return json.dumps({**state, "checksum": _state._checksum(state)}).encode()
+        return json.dumps({**state, "checksum": _state.checksum(state)}).encode()
     except (ValueError, TypeError, AttributeError, RecursionError):
         return None
 
@@ -60,7 +64,21 @@ def _check_file(data: bytes) -> None:
     _check_restored(restored, json.loads(data))
     restored.save(path)
     assert Accountant.load(path).state_dict() == restored.state_dict()
+    restored.save(path, key=KEY)
+    assert Accountant.load(path, key=KEY).state_dict() == restored.state_dict()
     assert [file.name for file in path.parent.iterdir()] == ["state.json"], "a file is left behind"
+
+
+def _check_no_seal(data: bytes) -> None:
+    """Nobody without the key makes a state that passes for one of the key's."""
+    path = _folder() / "state.json"
+    path.write_bytes(data)
+    try:
+        Accountant.load(path, key=KEY)
+    except StateError as error:
+        check_message(error)
+    else:
+        raise AssertionError("a state that was never sealed passes for a sealed one")
 
 
 def _check_restored(restored: Accountant, state: dict[str, Any]) -> None:
@@ -101,7 +119,7 @@ def mutate(data: bytes, random: Random) -> bytes:
     if isinstance(node, list):
         node[:] = edited(node, random) if node and random.random() < 0.7 else [*node, random.choice(VALUES)]
     elif random.random() < 0.15 or not node:
-        node[random.choice(("unknown", "steps", "phases", "version"))] = random.choice(VALUES)
+        node[random.choice(("unknown", "steps", "phases", "version", "seal"))] = random.choice(VALUES)
     else:
         name = random.choice(list(node))
         if random.random() < 0.15:

@@ -16,6 +16,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
+
+from filet import Adjacency, Analysis, CappedPoisson, PrivacyCurve, account
+from filet.accounting.proving.theorems import loss_law
 from tests.enumeration import (
     ADJACENCIES,
     TOLERANCE,
@@ -30,9 +33,6 @@ from tests.enumeration import (
     positive_cells,
 )
 from tests.reference import profile_float
-
-from filet import Adjacency, Analysis, CappedPoisson, PrivacyCurve, account
-from filet.accounting.proving.theorems import loss_law
 
 FLOOR = 1e-9  # bounds below it are not worth an attack
 ATTAINED = 1e-6  # relative slack

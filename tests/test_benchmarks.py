@@ -8,9 +8,9 @@ import sys
 from pathlib import Path
 
 import pytest
-from tests.settings import SETTINGS
 
 import filet
+from tests.settings import SETTINGS
 
 BENCHMARKS = Path(__file__).resolve().parents[1] / "benchmarks"
 STORED = sorted((BENCHMARKS / "results").glob("*.json"))

@@ -103,3 +103,10 @@ def test_a_command_that_breaks_a_rule_is_found(broken, monkeypatch):
     monkeypatch.setattr(command_line.cli, "main", broken)
     with pytest.raises((AssertionError, ValueError, ZeroDivisionError)):
         command_line.check(b"epsilon\n--json")
+
+
+def test_a_state_that_passes_without_its_seal_is_found(monkeypatch):
+    load = filet.Accountant.load
+    monkeypatch.setattr(filet.Accountant, "load", lambda path, key=None: load(path))
+    with pytest.raises(AssertionError, match="never sealed"):
+        state._check_no_seal((CORPUS / "state" / "no_noise.json").read_bytes())

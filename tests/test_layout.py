@@ -18,7 +18,7 @@ SOURCE = ROOT / "src" / "filet"
 
 # Every module of filet, in one order: a module may import only modules that stand before it.
 ORDER = """
-_public errors _checks _files _numbers _tables _binomial _binomial_ranges scheme
+_public errors _checks _files _numbers _tables _progress _binomial _binomial_ranges scheme
 sampling.keys sampling.streams sampling.draws sampling.size_law sampling.partition sampling.batch sampling.sampler
 sampling.mechanism sampling.audits
 accounting.terms

@@ -13,9 +13,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from tests.golden import make_pickles
 
 import filet
+from tests.golden import make_pickles
 
 GOLDEN = {
     name: base64.b64decode(text)
@@ -73,12 +73,16 @@ def test_every_public_name_says_that_it_is_filets() -> None:
 
 
 @pytest.mark.parametrize("name", filet.__all__)
-def test_examples_of_public_classes_run(name: str) -> None:
-    """Doctest looks for classes where they say they live, and so does not find these by itself."""
+def test_examples_of_public_names_run(name: str) -> None:
+    """Doctest looks for a thing where it says that it lives, and so finds none of these by itself."""
     thing = getattr(filet, name)
-    if not inspect.isclass(thing):
-        return  # functions are found
     home = importlib.import_module(f"filet.{filet._HOME[name]}")
     runner = doctest.DocTestRunner(optionflags=doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE)
     for test in doctest.DocTestFinder().find(thing, name, module=False, globs=dict(vars(home)) | {"np": np}):
         assert runner.run(test).failed == 0, test.name
+
+
+def test_public_functions_have_examples() -> None:
+    finder = doctest.DocTestFinder()
+    for name in filter(lambda name: inspect.isfunction(getattr(filet, name)), filet.__all__):
+        assert any(test.examples for test in finder.find(getattr(filet, name), name, module=False)), name

@@ -23,12 +23,14 @@ filet epsilon --dataset-size 60000 --expected-batch-size 256 --max-batch-size 30
   error, bars only to terminals.
 - Printed upper bounds are rounded up, lower bounds down. JSON has full precision, the inputs as understood, the version,
   and a schema name; infinities are the strings `"inf"` and `"-inf"`.
-- Files are written whole or not at all.
+- Files are written whole or not at all, and over an existing file only with `--force`, which keeps its mode. A new file of batches,
+  which are secrets, is readable by its owner only; pictures and their numbers follow the umask.
+- A key file must be its owner's alone, or it is refused: make one with `(umask 077 && head -c 32 /dev/urandom > key)`.
 
 | exit code | meaning |
 | --- | --- |
 | 0 | answered |
-| 1 | cannot answer: no certified bound, nothing meets the target, a file cannot be written |
+| 1 | cannot answer: no certified bound, no solution (nothing meets the target, or everything does), a file cannot be written |
 | 2 | usage: an option or a run file is wrong |
 | 3 | answered, but epsilon is above `--max-epsilon` |
 | 130 | interrupted |

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import filet
 from filet.showing import plots
-from filet.showing.columns import Curve
+from filet.showing.columns import Columns
 
 STATIC = Path(__file__).resolve().parents[1] / "_static"
 
@@ -43,7 +43,9 @@ def gain() -> None:
     )
     ax.set_ylim(0, 16)
     ax.set_xlim(248, 384)
-    about = Curve({}, f"zero-out, delta={delta:g}; n={n}, mean batch {mean}, noise multiplier {sigma:g}, {steps} steps")
+    about = Columns(
+        {}, f"zero-out, delta={delta:g}; n={n}, mean batch {mean}, noise multiplier {sigma:g}, {steps} steps"
+    )
     plots.finish(
         ax, about, "max_batch_size: rows of every batch", "epsilon (upper bound)", "The price of a fixed shape"
     )

@@ -11,7 +11,15 @@ if TYPE_CHECKING:
     from .accounting.curve import PrivacyCurve
     from .accounting.lower_bounds import epsilon_lower_bound
     from .accounting.terms import Adjacency, Analysis, Bounds, Phase
-    from .errors import FiletError, InvalidArgumentError, MissingExtraError, NotCertifiedError, StateError
+    from .errors import (
+        FiletError,
+        InvalidArgumentError,
+        MissingExtraError,
+        NoSolutionError,
+        NotCertifiedError,
+        OutputError,
+        StateError,
+    )
     from .planning.calibration import calibrate_noise_multiplier, calibrate_sampling_probability, calibrate_steps
     from .planning.frontiers import Frontier, frontier
     from .planning.options import Option
@@ -37,8 +45,10 @@ __all__ = [
     "Frontier",
     "InvalidArgumentError",
     "MissingExtraError",
+    "NoSolutionError",
     "NotCertifiedError",
     "Option",
+    "OutputError",
     "Overflow",
     "Phase",
     "Plan",
@@ -63,7 +73,15 @@ _MODULES = {
     "accounting.curve": ("PrivacyCurve",),
     "accounting.lower_bounds": ("epsilon_lower_bound",),
     "accounting.terms": ("Adjacency", "Analysis", "Bounds", "Phase"),
-    "errors": ("FiletError", "InvalidArgumentError", "MissingExtraError", "NotCertifiedError", "StateError"),
+    "errors": (
+        "FiletError",
+        "InvalidArgumentError",
+        "MissingExtraError",
+        "NoSolutionError",
+        "NotCertifiedError",
+        "OutputError",
+        "StateError",
+    ),
     "planning.calibration": ("calibrate_noise_multiplier", "calibrate_sampling_probability", "calibrate_steps"),
     "planning.frontiers": ("Frontier", "frontier"),
     "planning.options": ("Option",),

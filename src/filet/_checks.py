@@ -115,6 +115,25 @@ def path(value: Any) -> str:
     return text
 
 
+_KEY_REMEDY = "pass 16 to 64 random bytes such as secrets.token_bytes(32)"
+
+
+def key_bytes(value: Any) -> bytes:
+    """A secret key as bytes, tagged by its type. No message here may contain the key."""
+    if isinstance(value, np.integer):
+        value = int(value)
+    if isinstance(value, int) and not isinstance(value, bool):
+        if value < 0 or value.bit_length() > 256:
+            raise fail(f"key is an integer that is negative or has more than 256 bits; {_KEY_REMEDY}")
+        return b"int" + value.to_bytes(32, "little")
+    if isinstance(value, (bytes, bytearray, memoryview)):
+        data = bytes(value)
+        if not 16 <= len(data) <= 64:
+            raise fail(f"key has {len(data)} bytes, not 16 to 64; {_KEY_REMEDY}")
+        return b"bytes" + data
+    raise fail(f"key is of type {type(value).__name__}, not bytes or int; {_KEY_REMEDY}")
+
+
 def choice(name: str, value: Any, options: type[_EnumT]) -> _EnumT:
     """A member of a string enum, given as member or as its string."""
     if isinstance(value, options):

@@ -4,15 +4,20 @@ from __future__ import annotations
 
 import contextlib
 import os
-import tempfile
+import secrets
+import stat
 from collections.abc import Iterator
 from pathlib import Path
 
-from .errors import OutputError
+from .errors import FiletError, OutputError
+
+_SHOWN, _SECRET = 0o666, 0o600  # the user's umask narrows the first; nothing widens the second
 
 
 @contextlib.contextmanager
-def whole_file(path: str | os.PathLike[str]) -> Iterator[Path]:
+def whole_file(
+    path: str | os.PathLike[str], *, secret: bool = False, error: type[FiletError] = OutputError
+) -> Iterator[Path]:
     """A temporary path beside the target that replaces it at the end of the block, or vanishes on any error.
 
     >>> import tempfile
@@ -21,25 +26,64 @@ def whole_file(path: str | os.PathLike[str]) -> Iterator[Path]:
     ...         _ = temporary.write_text("all of it")
     ...     [file.name for file in Path(folder).iterdir()]
     ['a.txt']
+
+    Guarantees: readers see the old file or the new one, also after a power failure. A new file is readable as the
+    umask allows, a `secret` one by its owner only, at every moment; an existing file keeps its mode. A symbolic link is
+    followed: what it points to is replaced, not the link.
+
+    Arguments:
+        path: the file to write.
+        secret: whether a new file is for its owner only.
+        error: the class to raise where the operating system refuses.
     """
     from . import _checks
 
-    target = Path(_checks.path(path))
+    name = _checks.path(path)
+    target = Path(os.path.realpath(name))
     try:
-        handle, name = tempfile.mkstemp(prefix=f".{target.name}.", suffix=target.suffix, dir=target.parent)
-        os.close(handle)
-    except OSError as error:
-        raise OutputError(f"cannot write {str(target)!r}: {error.strerror}; choose a writable directory") from None
-    temporary = Path(name)
+        mode = _mode(target)
+        if mode is not None and not target.is_file():  # a directory, a device, a link that leads back to itself
+            raise error(f"cannot write {name!r}: it is not a regular file; choose another name")
+        temporary = _created(target, _SHOWN if mode is None and not secret else _SECRET)
+    except FiletError:
+        raise
+    except OSError as failure:
+        raise error(f"cannot write {name!r}: {failure.strerror}; choose a writable directory") from None
     try:
         yield temporary
-        mask = os.umask(0)
-        os.umask(mask)
-        temporary.chmod(0o666 & ~mask)  # mkstemp's 0600 is for secrets; results follow the user's umask
-        with temporary.open("rb") as file:
-            os.fsync(file.fileno())
+        _flush(temporary)
+        if mode is not None:
+            temporary.chmod(mode)
         temporary.replace(target)
-    except OSError as error:
-        raise OutputError(f"cannot write {str(target)!r}: {error.strerror or error}; nothing was changed") from None
+    except OSError as failure:
+        raise error(f"cannot write {name!r}: {failure.strerror or failure}; nothing was changed") from None
     finally:
         temporary.unlink(missing_ok=True)
+    # The file is in place; a file system that cannot flush a directory (some network shares) takes nothing back.
+    with contextlib.suppress(OSError):
+        _flush(target.parent)
+
+
+def _mode(target: Path) -> int | None:
+    """The mode of what is there; None if there is nothing yet."""
+    try:
+        return stat.S_IMODE(target.lstat().st_mode) & 0o777
+    except FileNotFoundError:
+        return None
+
+
+def _created(target: Path, mode: int) -> Path:
+    """A new, empty file beside the target; the kernel applies the umask to its mode."""
+    short = target.name[:100]  # the operating system limits names, and this one is longer than the target's
+    temporary = target.with_name(f".{short}.{secrets.token_hex(6)}{target.suffix[:20]}")
+    os.close(os.open(temporary, os.O_CREAT | os.O_EXCL | os.O_WRONLY, mode))
+    return temporary
+
+
+def _flush(path: Path) -> None:
+    """Ask the operating system to put a file, or the names in a directory, onto the disk."""
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)

@@ -30,9 +30,11 @@ class MissingExtraError(FiletError, ImportError):
     """An optional package is missing; the message names the extra to install."""
 
 
+@public
 class OutputError(FiletError, OSError):
     """A file could not be written; nothing was changed."""
 
 
-class NoSolutionError(FiletError):
-    """The arguments are fine, but nothing meets the target."""
+@public
+class NoSolutionError(InvalidArgumentError):
+    """Each argument is fine, but no number answers the question: nothing meets the target, or everything does."""

@@ -143,6 +143,20 @@ class CappedPoisson:
             return log_pmf(size, n, p) - log_cdf(cap, n, p)
         return log_sf(cap, n, p) if size == cap else log_pmf(size, n, p)
 
+    def to_dict(self) -> dict[str, Any]:
+        """The scheme's arguments as plain JSON types: `CappedPoisson(**scheme.to_dict())` is the same scheme.
+
+        >>> CappedPoisson(1000, 0.01, 16).to_dict()
+        {'dataset_size': 1000, 'sampling_probability': 0.01, 'max_batch_size': 16, 'overflow': 'truncate', 'cycle_length': 1}
+        """
+        return {
+            "dataset_size": self.dataset_size,
+            "sampling_probability": self.sampling_probability,
+            "max_batch_size": self.max_batch_size,
+            "overflow": self.overflow.value,
+            "cycle_length": self.cycle_length,
+        }
+
     def sampler(self, key: bytes | int | None = None, **options: Any) -> Sampler:
         """A keyed, random-access sampler of this scheme; see `filet.Sampler`."""
         from .sampling.sampler import Sampler

@@ -1,13 +1,9 @@
-"""The public accountant: figures, limits, properties, phases, state files and bad input."""
+"""The public accountant: figures, limits, properties, phases and bad input."""
 
 from __future__ import annotations
 
-import json
 import math
-import multiprocessing
-import os
 import pickle
-from pathlib import Path
 from typing import Any
 
 import dp_accounting
@@ -18,8 +14,7 @@ from hypothesis import strategies as st
 from tests.settings import SETTINGS, TABLE
 
 import filet
-from filet import Accountant, CappedPoisson, FiletError, InvalidArgumentError, StateError, account
-from filet.accounting import state as _state
+from filet import Accountant, CappedPoisson, InvalidArgumentError, account
 from filet.accounting.proving.closed_form import gaussian_log_delta
 
 A = SETTINGS["A"]
@@ -346,100 +341,6 @@ def test_add_remove_refuses_two_data_set_sizes() -> None:
     zero_out.compose(CappedPoisson(50_000, 0.01, 600), 1.0, 1)
 
 
-def run() -> Accountant:
-    accountant = Accountant("replace-one")
-    accountant.compose(A.scheme(), 1.1, 70)
-    accountant.compose(SETTINGS["E"].scheme("reject"), 0.1 + 0.2, 7)
-    accountant.compose_gaussian(3.3)
-    return accountant
-
-
-def test_a_saved_accountant_goes_on_where_it_stopped(tmp_path: Path) -> None:
-    path = tmp_path / "state.json"
-    whole = run()
-    whole.compose(A.scheme(), 1.1, 30)
-    run().save(path)
-    resumed = Accountant.load(path)
-    resumed.compose(A.scheme(), 1.1, 30)
-    assert resumed.state_dict() == whole.state_dict()
-    assert resumed.epsilon(1e-6) == whole.epsilon(1e-6)
-    assert os.listdir(tmp_path) == ["state.json"]
-
-
-def test_any_damage_to_a_state_file_is_noticed(tmp_path: Path) -> None:
-    path = tmp_path / "state.json"
-    run().save(path)
-    good = path.read_text()
-    rng = np.random.default_rng(0)
-    for _ in range(150):
-        position = int(rng.integers(len(good)))
-        kind = rng.integers(3)
-        damaged = good[:position] + ("" if kind == 0 else "7" if kind == 1 else good[position:][::-1])
-        damaged += good[position + 1 :] if kind < 2 else ""
-        path.write_text(damaged)
-        try:
-            restored = Accountant.load(path)
-        except StateError as error:
-            assert "\n" not in str(error)
-        else:
-            assert restored.state_dict() == json.loads(good)
-    path.write_bytes(b"\xff\xfe")
-    with pytest.raises(StateError):
-        Accountant.load(path)
-    with pytest.raises(StateError, match="cannot read"):
-        Accountant.load(tmp_path / "absent.json")
-    with pytest.raises(StateError, match="cannot write"):
-        run().save(tmp_path / "no" / "such" / "folder.json")
-    with pytest.raises(StateError):
-        Accountant.from_state_dict([])  # type: ignore[arg-type]
-
-
-@pytest.mark.parametrize(
-    ("name", "value"),
-    [
-        ("steps", 3.7),  # was cut to 3
-        ("steps", "10"),
-        ("steps", -1),
-        ("steps", 2**63),
-        ("noise_multiplier", "10"),  # hexadecimal 16, which nobody who writes 10 means
-        ("noise_multiplier", "nan"),
-        ("sampling_probability", 0.1),
-        ("dataset_size", "0x1p10"),
-        ("analysis", "none"),
-        ("unknown", 1),
-    ],
-)
-def test_a_state_that_save_would_not_write_is_refused(name: str, value: object) -> None:
-    """Also with a checksum that fits: a field read as something else would change the answer."""
-    state = run().state_dict()
-    state["phases"][0][name] = value
-    with pytest.raises(StateError):
-        Accountant.from_state_dict({**state, "checksum": _state._checksum(state)})
-
-
-@pytest.mark.parametrize("phases", ["", {}, None, [[]]])
-def test_a_state_whose_phases_are_no_list_is_refused(phases: object) -> None:
-    state = {**run().state_dict(), "phases": phases}
-    with pytest.raises(StateError):
-        Accountant.from_state_dict({**state, "checksum": _state._checksum(state)})
-
-
-def test_a_state_nested_beyond_pythons_stack_is_refused() -> None:
-    deep: list[Any] = []
-    for _ in range(100_000):
-        deep = [deep]
-    with pytest.raises(StateError):
-        Accountant.from_state_dict({**run().state_dict(), "phases": deep})
-
-
-@pytest.mark.parametrize("path", [5, None, "a\0b", b"a\0b"])
-def test_paths_that_are_none_are_refused_in_words(path: Any) -> None:
-    with pytest.raises(InvalidArgumentError, match="path="):
-        run().save(path)
-    with pytest.raises(InvalidArgumentError, match="path="):
-        Accountant.load(path)
-
-
 def test_merged_phases_keep_to_the_limit_of_steps_so_that_they_can_be_restored() -> None:
     accountant = Accountant("zero-out")
     accountant.compose(A.scheme(), 1.0, 2**63 - 1)
@@ -468,29 +369,3 @@ def test_the_union_strategy_answers_where_almost_every_batch_overflows(cap: int)
         account(scheme, noise_multiplier=2.0, steps=3, adjacency="add-remove", analysis="union").epsilon(1e-3)
         == math.inf
     )
-
-
-def _save_many(path: Path, count: int) -> None:
-    for _ in range(count):
-        run().save(path)
-
-
-def test_two_processes_never_leave_a_broken_state_file(tmp_path: Path) -> None:
-    path = tmp_path / "state.json"
-    run().save(path)
-    context = multiprocessing.get_context("spawn")
-    writers = [context.Process(target=_save_many, args=(path, 40)) for _ in range(2)]
-    for writer in writers:
-        writer.start()
-    expected = run().state_dict()
-    while any(writer.is_alive() for writer in writers):
-        assert Accountant.load(path).state_dict() == expected
-    for writer in writers:
-        writer.join()
-        assert writer.exitcode == 0
-    assert os.listdir(tmp_path) == ["state.json"]
-
-
-def test_every_error_is_a_filet_error() -> None:
-    for error in (filet.InvalidArgumentError, filet.NotCertifiedError, filet.StateError, filet.MissingExtraError):
-        assert issubclass(error, FiletError)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 from dataclasses import replace
+from decimal import Decimal
 from typing import Any
 
 import numpy as np
@@ -12,12 +13,9 @@ import pytest
 
 from filet.accounting.accountant import account
 from filet.accounting.terms import Adjacency
-from filet.errors import InvalidArgumentError
+from filet.errors import InvalidArgumentError, NoSolutionError
 from filet.planning.calibration import calibrate_noise_multiplier
-from filet.planning.frontiers import frontier
 from filet.planning.planner import Plan, plan
-from filet.planning.roots import minimum
-from filet.planning.strategies import _passes
 from filet.scheme import CappedPoisson, Overflow
 
 SETTING: dict[str, Any] = {"dataset_size": 3_000, "max_batch_size": 48, "steps": 400, "epsilon": 2.0, "delta": 1e-5}
@@ -89,16 +87,36 @@ def test_the_search_finds_what_a_grid_finds(planned: Plan, name: str, overflow: 
     assert found >= best * 0.97  # the grid is fine enough to say something
 
 
-def test_the_table_is_plain_text_with_every_option_and_rounds_noise_up(planned: Plan) -> None:
-    lines = planned.table().splitlines()
+def test_the_table_is_plain_text_with_every_option_and_fits_a_terminal(planned: Plan) -> None:
+    title, *lines = planned.table().splitlines()
+    assert title.startswith(f"dataset_size=3000, epsilon=2.0, delta=1e-05, {planned.adjacency};")
     assert len(lines) == 2 + len(planned.options)
     assert len({len(line) for line in lines[1:]}) == 1
-    assert sum(" * " in line for line in lines[2:]) == 1
-    for line, option in zip(lines[2:], planned.options, strict=True):
-        cells = line.replace(" *", "").split()
-        assert cells[0] == option.name
-        assert float(cells[4]) >= option.noise_multiplier
-        assert float(cells[3]) <= option.scheme.sampling_probability
+    assert max(len(title), *map(len, lines)) <= 100
+    assert sum(" * " in line for line in lines) == 1
+    assert lines[0].split() == ["rows", "noise/", "x"]
+    assert lines[1].split() == ["option", "batch", "steps", "probability", "noise", "used", "overflow", "example", "ideal",
+                                "epsilon"]  # fmt: skip
+
+
+def test_figures_copied_from_the_table_meet_the_target(planned: Plan) -> None:
+    for line, option in zip(planned.table().splitlines()[3:], planned.options, strict=True):
+        name, _, steps, probability, noise, *_, epsilon = line.replace(" *", "").replace(" %", "").split()
+        assert name == option.name
+        assert Decimal(probability) <= Decimal(option.scheme.sampling_probability)
+        assert Decimal(noise) >= Decimal(option.noise_multiplier)
+        assert Decimal(epsilon) >= Decimal(option.epsilon)
+        scheme = replace(option.scheme, sampling_probability=float(probability))
+        copied = account(scheme, noise_multiplier=float(noise), steps=int(steps), adjacency=planned.adjacency,
+                         analysis=option.analysis)  # fmt: skip
+        assert copied.epsilon(planned.delta) <= planned.epsilon
+
+
+def test_the_table_of_a_large_run_fits_a_terminal_too(planned: Plan) -> None:
+    option = replace(planned.best, steps=10_000_000, max_batch_size=1_048_576, noise_multiplier=123.456789,
+                     scheme=CappedPoisson(10**9, 1.23456789e-7, 200))  # fmt: skip
+    large = replace(planned, dataset_size=10**9, options=(option,))
+    assert max(map(len, large.table().splitlines())) <= 100
 
 
 def test_to_dict_is_json_and_leads_back_to_the_options(planned: Plan) -> None:
@@ -177,83 +195,12 @@ def test_an_unknown_option_names_the_known_ones(planned: Plan) -> None:
         planned.option("shuffle")
 
 
-def test_passes_of_microbatches_equal_the_sum_over_batch_sizes() -> None:
-    scheme = CappedPoisson(40, 0.3, 40)
-    expected = sum(math.ceil(size / 7) * math.exp(scheme.log_batch_size_probability(size)) for size in range(41))
-    assert _passes(scheme, 7) == pytest.approx(expected, rel=1e-12)
-
-
-def test_minimum_finds_the_bottom_of_a_valley_with_a_wall() -> None:
-    def valley(x: float) -> float:
-        return math.inf if x > 1.0 else (x + 0.4) ** 2
-
-    for start in (-3.0, 0.0, 2.5):
-        assert minimum(valley, start, 0.3, 5.0) == pytest.approx(-0.4, abs=0.02)
-    assert minimum(lambda x: -x, 0.0, 0.3, 2.0) == 2.0
-
-
-FRONTIER: dict[str, Any] = {"dataset_size": 3_000, "delta": 1e-5, "adjacency": "zero-out"}
-
-
-def test_frontier_of_epsilon_is_what_account_says_and_rises_with_steps() -> None:
-    found = frontier(over="steps", values=[50, 400], max_batch_size=48, sampling_probability=0.012, noise_multiplier=1.0,
-                     **FRONTIER)  # fmt: skip
-    assert found.x.tolist() == [50.0, 400.0]
-    assert found.x_label == "steps"
-    scheme = CappedPoisson(3_000, 0.012, 48, Overflow.REJECT)
-    curve = account(scheme, noise_multiplier=1.0, steps=400, adjacency="zero-out")
-    assert found.series["reject"][1] == curve.epsilon(1e-5)
-    assert found.series["reject"][0] < found.series["reject"][1]
-    assert set(found.series) == {"reject", "truncate", "note", "union"}
-
-
-def test_frontier_of_noise_uses_calibrated_noise() -> None:
-    found = frontier(over="sampling_probability", values=[0.008, 0.016], max_batch_size=48, steps=400, epsilon=2.0,
-                     **FRONTIER)  # fmt: skip
-    scheme = CappedPoisson(3_000, 0.016, 48)
-    noise = calibrate_noise_multiplier(scheme, steps=400, epsilon=2.0, delta=1e-5, adjacency="zero-out")
-    assert found.series["truncate"][1] == pytest.approx(noise / scheme.expected_batch_size, rel=1e-4)
-    assert np.isnan(found.series["union"][1])  # overflows alone exceed delta there
-    assert found.to_dict()["series"]["union"][1] is None
-
-
-def test_frontier_over_batches_finds_the_best_probability() -> None:
-    found = frontier(over="max_batch_size", values=[24, 48], steps=400, epsilon=2.0, **FRONTIER)
-    best = plan(adjacency="zero-out", **SETTING).option("truncate")
-    assert found.series["truncate"][1] == pytest.approx(best.effective_noise, rel=1e-9)
-    assert (found.series["reject"] <= found.series["union"]).all()
-
-
-@pytest.mark.parametrize(
-    ("changes", "reason"),
-    [
-        ({"over": "epsilon"}, "over='epsilon' is unknown"),
-        ({"steps": 5}, "steps=5 is also the x axis"),
-        ({"epsilon": 1.0}, "exactly one of noise_multiplier"),
-        ({"max_batch_size": None}, "max_batch_size is missing"),
-        ({"sampling_probability": None}, "sampling_probability is missing"),
-        ({"sampling_probability": 1.5}, "sampling_probability=1.5 is not in"),
-        ({"values": []}, "values is empty"),
-        ({"values": [10, 0]}, "steps=0 is below 1"),
-    ],
-)
-def test_frontier_refuses_bad_arguments_before_any_work(changes: dict[str, Any], reason: str) -> None:
-    good = {
-        "over": "steps",
-        "values": [10],
-        "max_batch_size": 48,
-        "sampling_probability": 0.01,
-        "noise_multiplier": 1.0,
-    }
-
-    def no_work(share: float, label: str) -> None:
-        raise AssertionError("work was done")
-
-    with pytest.raises(InvalidArgumentError, match=reason):
-        frontier(**FRONTIER | good | changes, progress=no_work)
-
-
 def test_a_plan_is_frozen(planned: Plan) -> None:
     with pytest.raises(AttributeError):
         planned.epsilon = 1.0  # type: ignore[misc]
     assert replace(planned, epsilon=1.0).best is planned.best
+
+
+def test_a_target_that_no_strategy_meets_is_said_so_by_class() -> None:
+    with pytest.raises(NoSolutionError, match="cannot be met by any strategy"):
+        plan(dataset_size=1_000, max_batch_size=900, steps=10**7, epsilon=1e-9, delta=1e-30, adjacency="add-remove")

@@ -16,7 +16,7 @@ from .._public import public
 from ..errors import InvalidArgumentError, StateError
 from ..scheme import CappedPoisson
 from .curve import PrivacyCurve
-from .state import as_state, from_state, read_state, write_state
+from .state import as_state, check_steps, from_state, read_state, sealed, unsealed, write_state
 from .terms import Adjacency, Analysis, Phase
 
 
@@ -174,11 +174,18 @@ class Accountant:
             raise StateError("the accountant state is not as save() writes it; restore it from a backup")
         return accountant
 
-    def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the state to a JSON file, whole or not at all."""
-        write_state(self.state_dict(), path)
+    def save(self, path: str | os.PathLike[str], key: bytes | int | None = None) -> None:
+        """Write the state to a JSON file, whole or not at all; with the run's key it is sealed against changes."""
+        state = self.state_dict()
+        write_state(state if key is None else sealed(state, key), path)
 
     @classmethod
-    def load(cls, path: str | os.PathLike[str]) -> Accountant:
-        """Restore what `save` wrote; a damaged file raises `StateError`."""
-        return cls.from_state_dict(read_state(path))
+    def load(cls, path: str | os.PathLike[str], key: bytes | int | None = None, least_steps: int = 0) -> Accountant:
+        """Restore what `save` wrote; a damaged file raises `StateError`.
+
+        With the key that `save` was given, so does a file that anybody without the key has changed. An older file in
+        the newest one's place is noticed if it holds fewer than `least_steps` training steps.
+        """
+        accountant = cls.from_state_dict(unsealed(read_state(path), key))
+        check_steps(accountant.phases, least_steps)
+        return accountant

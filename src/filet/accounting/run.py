@@ -80,6 +80,8 @@ class Run:
     @_QUIET
     def delta_each(self, epsilon: float) -> list[Bounds]:
         """Bounds of delta(epsilon) in each direction; one if both have the same."""
+        if not self.directions:
+            return [self.delta(epsilon)]
         extras = union_cost(self.overflow, epsilon), self.exposure
         return [delta_with(direction.delta(epsilon), *extras) for direction in self.directions]
 

@@ -1,18 +1,24 @@
-"""The accountant's state as plain JSON: written whole or not at all, read back with every damage noticed."""
+"""The accountant's state as plain JSON: written whole or not at all, read back with every damage noticed.
+
+The checksum notices damage. It is no secret, so that whoever may write the file can also forge it, or put an older one
+in its place: a seal, made with the run's key, notices the first, and a least number of steps the second.
+"""
 
 from __future__ import annotations
 
 import hashlib
+import hmac
 import json
 import math
 import os
-import tempfile
 from collections.abc import Iterable
+from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from .._checks import path as checked_path
+from .. import _checks
 from .._checks import show
+from .._files import whole_file
 from ..errors import FiletError, StateError
 from ..scheme import CappedPoisson
 from .terms import Adjacency
@@ -23,7 +29,17 @@ if TYPE_CHECKING:
 
 _FORMAT = "filet-accountant"
 _VERSION = 1
-_SCHEME_KEYS = ("dataset_size", "sampling_probability", "max_batch_size", "overflow", "cycle_length")
+_SCHEME_KEYS = tuple(field.name for field in fields(CappedPoisson) if field.init)
+
+
+def phase_fields(phase: Phase) -> dict[str, Any]:
+    """A phase as plain JSON types, the scheme's arguments first: the one place that names them."""
+    return {
+        **phase.scheme.to_dict(),
+        "noise_multiplier": phase.noise_multiplier,
+        "steps": phase.steps,
+        "analysis": phase.analysis.value,
+    }
 
 
 def as_state(adjacency: Adjacency, phases: Iterable[Phase], gaussian: float) -> dict[str, Any]:
@@ -34,41 +50,25 @@ def as_state(adjacency: Adjacency, phases: Iterable[Phase], gaussian: float) -> 
         "adjacency": adjacency.value,
         "gaussian": float(gaussian).hex(),
         "phases": [
-            {
-                "dataset_size": phase.scheme.dataset_size,
-                "sampling_probability": phase.scheme.sampling_probability.hex(),
-                "max_batch_size": phase.scheme.max_batch_size,
-                "overflow": phase.scheme.overflow.value,
-                "cycle_length": phase.scheme.cycle_length,
-                "noise_multiplier": phase.noise_multiplier.hex(),
-                "steps": phase.steps,
-                "analysis": phase.analysis.value,
-            }
+            {name: value.hex() if isinstance(value, float) else value for name, value in phase_fields(phase).items()}
             for phase in phases
         ],
     }
-    return {**body, "checksum": _checksum(body)}
+    return {**body, "checksum": checksum(body)}
 
 
-def _checksum(body: dict[str, Any]) -> str:
-    text = json.dumps({k: v for k, v in body.items() if k != "checksum"}, sort_keys=True, separators=(",", ":"))
-    return hashlib.sha256(text.encode()).hexdigest()
+def checksum(body: dict[str, Any]) -> str:
+    """What `as_state` writes beside the body; the same for every order of its keys."""
+    return hashlib.sha256(_canonical(body, "checksum")).hexdigest()
+
+
+def _canonical(body: dict[str, Any], without: str) -> bytes:
+    return json.dumps({k: v for k, v in body.items() if k != without}, sort_keys=True, separators=(",", ":")).encode()
 
 
 def from_state(state: Any) -> tuple[Adjacency, list[tuple[CappedPoisson, float, Any, Any]], float]:
     """Adjacency, phases and Gaussian part of a state; anything odd raises `StateError`."""
-    if not isinstance(state, dict) or state.get("format") != _FORMAT:
-        raise StateError(f"this is no accountant state (its format is not {_FORMAT!r}); pass what save() wrote")
-    if state.get("version") != _VERSION:
-        raise StateError(
-            f"state version {show(state.get('version'))} is unknown to this filet; install the one that wrote it"
-        )
-    try:
-        intact = state.get("checksum") == _checksum(state)
-    except (TypeError, ValueError, RecursionError):
-        intact = False
-    if not intact:
-        raise StateError("the accountant state is damaged (its checksum does not match); restore it from a backup")
+    _check_whole(state)
     try:
         phases = [
             (
@@ -90,33 +90,75 @@ def from_state(state: Any) -> tuple[Adjacency, list[tuple[CappedPoisson, float, 
         raise StateError(f"the accountant state lacks or garbles a field ({what}); restore it from a backup") from None
 
 
+def _check_whole(state: Any) -> None:
+    """Refuse what is no state, one of another version, and a damaged one."""
+    if not isinstance(state, dict) or state.get("format") != _FORMAT:
+        raise StateError(f"this is no accountant state (its format is not {_FORMAT!r}); pass what save() wrote")
+    if state.get("version") != _VERSION:
+        raise StateError(
+            f"state version {show(state.get('version'))} is unknown to this filet; install the one that wrote it"
+        )
+    try:
+        intact = state.get("checksum") == checksum(state)
+    except (TypeError, ValueError, RecursionError):
+        intact = False
+    if not intact:
+        raise StateError("the accountant state is damaged (its checksum does not match); restore it from a backup")
+
+
 def _number(value: Any) -> Any:
     return float.fromhex(value) if isinstance(value, str) and value.startswith("0x") else value
 
 
+def sealed(state: dict[str, Any], key: bytes | int) -> dict[str, Any]:
+    """The state with a seal: HMAC-SHA256 of all of it, by a key that is derived from the run's."""
+    return {**state, "seal": _seal(state, key)}
+
+
+def unsealed(state: dict[str, Any], key: bytes | int | None) -> dict[str, Any]:
+    """The state without its seal, which must fit the key; without a key there must be none."""
+    if key is None:
+        if "seal" in state:
+            raise StateError("the accountant state is sealed; pass the key that save() was given")
+        return state
+    seal = state.get("seal")
+    if seal is None:
+        raise StateError("the accountant state has no seal; it was saved without a key, or somebody took it off")
+    try:
+        fits = hmac.compare_digest(str(seal).encode(), _seal(state, key).encode())
+    except (TypeError, ValueError, RecursionError):
+        fits = False
+    if not fits:
+        raise StateError("the accountant state's seal does not fit this key; pass the run's key, or restore a backup")
+    return {name: value for name, value in state.items() if name != "seal"}
+
+
+def _seal(state: dict[str, Any], key: bytes | int) -> str:
+    # Its own `person`: the seal tells nothing of the streams that are drawn with the same key.
+    secret = hashlib.blake2b(_checks.key_bytes(key), digest_size=32, person=b"filet state").digest()
+    return hmac.new(secret, _canonical(state, "seal"), "sha256").hexdigest()
+
+
+def check_steps(phases: Iterable[Phase], least_steps: int) -> None:
+    """Refuse a state of fewer steps than the caller knows of: an older one was put in its place."""
+    least = _checks.integer("least_steps", least_steps, low=0, remedy="pass the number of steps taken so far")
+    steps = sum(phase.steps for phase in phases)
+    if steps < least:
+        raise StateError(f"the accountant state holds {steps} steps, below least_steps={least}; restore the newest one")
+
+
 def write_state(state: dict[str, Any], path: str | os.PathLike[str]) -> None:
-    """Write to a temporary file beside the target, flush it to disk, then rename: readers see the old or the new one."""
-    target = Path(checked_path(path))
-    try:
-        handle, name = tempfile.mkstemp(prefix=target.name + ".", suffix=".tmp", dir=target.parent)
-    except OSError as error:
-        raise StateError(f"cannot write {str(target)!r}: {error.strerror}; choose a writable directory") from None
-    try:
-        with os.fdopen(handle, "w", encoding="utf-8") as file:
-            json.dump(state, file, indent=2)
-            file.write("\n")
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(name, target)
-    except BaseException as error:
-        Path(name).unlink(missing_ok=True)
-        if isinstance(error, OSError):
-            raise StateError(f"cannot write {str(target)!r}: {error.strerror}; nothing was changed") from None
-        raise
+    """Write the state, whole or not at all, for its owner only."""
+    with (
+        whole_file(path, secret=True, error=StateError) as temporary,
+        temporary.open("w", encoding="utf-8") as file,
+    ):
+        json.dump(state, file, indent=2)
+        file.write("\n")
 
 
 def read_state(path: str | os.PathLike[str]) -> dict[str, Any]:
-    file = Path(checked_path(path))
+    file = Path(_checks.path(path))
     try:
         text = file.read_text(encoding="utf-8")
         state = json.loads(text)

@@ -1,4 +1,4 @@
-"""The entry point of the `filet` command; the commands are in `_cli_commands`."""
+"""The entry point of the `filet` command; the commands are in `commands`."""
 
 from __future__ import annotations
 

@@ -9,9 +9,23 @@ from typing import Any
 
 import click
 
-from ..errors import FiletError, InvalidArgumentError
+from ..errors import FiletError, InvalidArgumentError, NoSolutionError
 
 ANSWERED, CANNOT_ANSWER, USAGE, TARGET_NOT_MET, INTERRUPTED = 0, 1, 2, 3, 130
+
+# The first class that fits decides, so that children stand before their parents. What is not here is a bug and shows.
+EXIT_CODES: tuple[tuple[type[BaseException], int], ...] = (
+    (click.UsageError, USAGE),
+    (click.ClickException, CANNOT_ANSWER),
+    (NoSolutionError, CANNOT_ANSWER),
+    (InvalidArgumentError, USAGE),
+    (FiletError, CANNOT_ANSWER),
+    (click.Abort, INTERRUPTED),
+    (KeyboardInterrupt, INTERRUPTED),
+    (BrokenPipeError, CANNOT_ANSWER),
+    (ArithmeticError, CANNOT_ANSWER),
+    (MemoryError, CANNOT_ANSWER),
+)
 
 
 class Group(click.Group):
@@ -24,27 +38,36 @@ class Group(click.Group):
             sys.stdout.flush()
         except click.exceptions.Exit as stop:
             code = stop.exit_code
-        except click.UsageError as error:
-            path = error.ctx.command_path if error.ctx else "filet"
-            code = _complain(f"{error.format_message().rstrip('.')}; see '{path} --help'", USAGE)
-        except click.ClickException as error:
-            code = _complain(error.format_message(), CANNOT_ANSWER)
-        except InvalidArgumentError as error:
-            code = _complain(str(error), USAGE)
-        except FiletError as error:
-            code = _complain(str(error), CANNOT_ANSWER)
-        except (click.Abort, KeyboardInterrupt):
-            code = _complain("interrupted", INTERRUPTED)
-        except BrokenPipeError:  # the reader went away: say nothing, and keep Python from complaining at exit
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-            code = CANNOT_ANSWER
-        except ArithmeticError as error:
-            code = _complain(f"these numbers are out of range ({error}); please report them", CANNOT_ANSWER)
-        except MemoryError:
-            code = _complain("not enough memory for this question; ask for less at a time", CANNOT_ANSWER)
+        except tuple(kind for kind, _ in EXIT_CODES) as error:
+            code = exit_code(error)
+            _complain(error)
         sys.exit(code if isinstance(code, int) else ANSWERED)
 
 
-def _complain(message: str, code: int) -> int:
-    click.echo(f"filet: {' '.join(message.split())}", err=True)
-    return code
+def exit_code(error: BaseException) -> int:
+    """The exit code of an error, by its class."""
+    return next(code for kind, code in EXIT_CODES if isinstance(error, kind))
+
+
+def _complain(error: BaseException) -> None:
+    if isinstance(
+        error, BrokenPipeError
+    ):  # the reader went away: say nothing, and keep Python from complaining at exit
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return
+    click.echo(f"filet: {' '.join(_words(error).split())}", err=True)
+
+
+def _words(error: BaseException) -> str:
+    if isinstance(error, click.UsageError):
+        path = error.ctx.command_path if error.ctx else "filet"
+        return f"{error.format_message().rstrip('.')}; see '{path} --help'"
+    if isinstance(error, click.ClickException):
+        return error.format_message()
+    if isinstance(error, FiletError):
+        return str(error)
+    if isinstance(error, ArithmeticError):
+        return f"these numbers are out of range ({error}); please report them"
+    if isinstance(error, MemoryError):
+        return "not enough memory for this question; ask for less at a time"
+    return "interrupted"

@@ -1,4 +1,4 @@
-"""What the commands share: options, one-line errors with exit codes, and output. Imports only Click at the top."""
+"""The options that commands share, and what they mean together. Imports nothing heavy at the top."""
 
 from __future__ import annotations
 
@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from ..errors import InvalidArgumentError
+from .run_file import PHASE_KEYS
 
 if TYPE_CHECKING:
-    from .run_file import Run
+    from .run_file import RunFile
 
 
 ADJACENCIES = ("add-remove", "zero-out", "replace-one")
@@ -114,10 +115,15 @@ def json_option(command: Command) -> Command:
     return click.option("--json", "as_json", is_flag=True, help="Print JSON with full precision.")(command)
 
 
-RUN_NAMES = (
-    "dataset_size", "sampling_probability", "expected_batch_size", "max_batch_size", "overflow", "cycle_length",
-    "noise_multiplier", "steps", "epochs", "analysis", "adjacency",
-)  # fmt: skip
+def output_options(text: str, *, needed: bool = False) -> Callable[[Command], Command]:
+    """-o and --force."""
+    return _stacked(
+        click.option("-o", "--output", required=needed, type=click.Path(dir_okay=False), help=text),
+        click.option("--force", is_flag=True, help="Overwrite the file if it exists."),
+    )
+
+
+RUN_NAMES = (*PHASE_KEYS, "adjacency")
 
 
 def required(options: Mapping[str, Any], name: str) -> Any:
@@ -128,12 +134,13 @@ def required(options: Mapping[str, Any], name: str) -> Any:
     return value
 
 
-def run_from(options: Mapping[str, Any]) -> Run:
+def run_from(options: Mapping[str, Any]) -> RunFile:
     """The run that the options, or the file they name, describe."""
-    from .run_file import parse_run, read_run
+    from dataclasses import replace
+
+    from .run_file import checked_question, parse_run, read_run
 
     given = {name: options[name] for name in RUN_NAMES if options.get(name) is not None}
-    delta, limit = options.get("delta"), options.get("max_epsilon")
     if options.get("config"):
         if given:
             name = "--" + next(iter(given)).replace("_", "-")
@@ -142,25 +149,18 @@ def run_from(options: Mapping[str, Any]) -> Run:
             )
         run = read_run(options["config"])
     else:
-        required(given, "adjacency")
-        for name in ("dataset_size", "max_batch_size", "noise_multiplier"):
+        for name in ("adjacency", "dataset_size", "max_batch_size", "noise_multiplier"):
             required(given, name)
         run = parse_run(given)
-    if delta is not None or limit is not None:
-        from dataclasses import replace
-
-        # Checked by the same rules as in a file.
-        question = {name: value for name, value in (("delta", delta), ("max_epsilon", limit)) if value is not None}
-        asked = parse_run({"adjacency": "zero-out", "gaussian": [{"noise_multiplier": 1.0}], **question})
-        run = replace(
-            run,
-            delta=run.delta if delta is None else asked.delta,
-            max_epsilon=run.max_epsilon if limit is None else asked.max_epsilon,
-        )
-    return run
+    delta, limit = checked_question(options.get("delta"), options.get("max_epsilon"))
+    return replace(
+        run,
+        delta=run.delta if delta is None else delta,
+        max_epsilon=run.max_epsilon if limit is None else limit,
+    )
 
 
-def asked_delta(run: Run) -> float:
+def asked_delta(run: RunFile) -> float:
     if run.delta is None:
         raise InvalidArgumentError("delta is missing; pass --delta (it has no default)")
     return run.delta

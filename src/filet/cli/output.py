@@ -1,19 +1,22 @@
-"""What commands print: JSON, tables, progress and remarks."""
+"""What commands print: JSON, tables, progress and remarks; and whether they may write over a file."""
 
 from __future__ import annotations
 
 import contextlib
 import json
 import math
+import os
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from ..errors import InvalidArgumentError
+
 if TYPE_CHECKING:
+    from .._progress import Progress
     from ..accounting.curve import PrivacyCurve
-    from ..accounting.terms import Phase
 
 
 def note(message: str) -> None:
@@ -21,25 +24,13 @@ def note(message: str) -> None:
     click.echo(f"filet: {message}", err=True)
 
 
-def describe_phase(phase: Phase) -> dict[str, Any]:
-    scheme = phase.scheme
-    return {
-        "dataset_size": scheme.dataset_size,
-        "sampling_probability": scheme.sampling_probability,
-        "max_batch_size": scheme.max_batch_size,
-        "overflow": scheme.overflow.value,
-        "cycle_length": scheme.cycle_length,
-        "noise_multiplier": phase.noise_multiplier,
-        "steps": phase.steps,
-        "analysis": phase.analysis.value,
-    }
-
-
 def describe_run(curve: PrivacyCurve) -> dict[str, Any]:
     """The inputs of an answer, as they were understood."""
+    from ..accounting.state import phase_fields
+
     described: dict[str, Any] = {
         "adjacency": curve.adjacency.value,
-        "phases": [describe_phase(phase) for phase in curve.phases],
+        "phases": [phase_fields(phase) for phase in curve.phases],
     }
     if curve.gaussian:
         described["gaussian_noise_multiplier"] = 1.0 / math.sqrt(curve.gaussian)
@@ -73,29 +64,42 @@ def print_pairs(pairs: Sequence[tuple[str, str]]) -> None:
 
 
 def print_table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    """A Rich table on a terminal, aligned text elsewhere."""
+    """A Rich table on a terminal that is wide enough, aligned text elsewhere: figures are never cut."""
+    from .._tables import text_table
+
+    text = text_table(header, rows)
     if sys.stdout.isatty():
         with contextlib.suppress(ImportError):
             from rich.console import Console
             from rich.table import Table
 
-            table = Table()
-            for number, name in enumerate(header):
-                table.add_column(name, justify="left" if number == 0 else "right", no_wrap=True)
-            for row in rows:
-                table.add_row(*row)
-            Console().print(table)
-            return
-    from .._tables import text_table
+            console = Console()
+            frame = len(header) + 3  # Rich puts three characters where the text has two, and one at the end
+            if max(map(len, text.splitlines())) + frame <= console.width:
+                table = Table()
+                for number, name in enumerate(header):
+                    table.add_column(name, justify="left" if number == 0 else "right", no_wrap=True)
+                for row in rows:
+                    table.add_row(*row)
+                console.print(table)
+                return
+    click.echo(text)
 
-    click.echo(text_table(header, rows))
+
+_TICKS = 1000
 
 
 @contextlib.contextmanager
-def progress(label: str, length: int) -> Iterator[Callable[[int], None]]:
-    """A bar on stderr, only where stderr is a terminal; yields a function that advances it."""
+def progress_bar(label: str) -> Iterator[Progress | None]:
+    """A bar on stderr, only where stderr is a terminal; yields what long work reports to."""
     if not sys.stderr.isatty():
-        yield lambda count: None
+        yield None
         return
-    with click.progressbar(length=length, label=label, file=sys.stderr) as bar:
-        yield bar.update
+    with click.progressbar(length=_TICKS, label=label, file=sys.stderr) as bar:
+        yield lambda share, _: bar.update(round(_TICKS * share) - bar.pos)
+
+
+def check_output(path: str | None, force: bool) -> None:
+    """Refuse, before any work, to write over a file unless told to."""
+    if path is not None and not force and os.path.exists(path):
+        raise InvalidArgumentError(f"{path!r} exists; pass --force to overwrite it, or another name")

@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -52,7 +52,6 @@ def make_scheme(options: Mapping[str, Any], where: str = "the scheme") -> Capped
     >>> make_scheme({"dataset_size": 1000, "expected_batch_size": 10, "max_batch_size": 16}).sampling_probability
     0.01
     """
-    from .. import _checks
     from ..scheme import CappedPoisson
 
     given = {key: options[key] for key in SCHEME_KEYS if options.get(key) is not None}
@@ -62,18 +61,23 @@ def make_scheme(options: Mapping[str, Any], where: str = "the scheme") -> Capped
     if (expected is None) == ("sampling_probability" not in given):
         raise _one_of("sampling_probability", "expected_batch_size", where, both=expected is not None)
     if expected is not None:
-        remedy = "pass the mean number of examples in a Poisson batch, before the cap"
-        size = _checks.integer(
-            "dataset_size", given["dataset_size"], low=1, remedy="pass the number of training examples"
-        )
-        cycle = _checks.integer(
-            "cycle_length", given.get("cycle_length", 1), low=1, high=size, remedy="pass 1 for plain sampling"
-        )
-        expected = _checks.real("expected_batch_size", expected, rule="in (0, dataset_size]", remedy=remedy)
-        if not 0.0 < expected <= size // cycle:
-            raise _checks.fail(f"expected_batch_size={expected!r} is not in (0, {size // cycle}]; {remedy}")
-        given["sampling_probability"] = expected / (size // cycle)
+        given["sampling_probability"] = _rate(expected, given)
     return CappedPoisson(**given)
+
+
+def _rate(expected: Any, given: Mapping[str, Any]) -> float:
+    """The sampling probability with which a Poisson batch has this mean size."""
+    from .. import _checks
+
+    remedy = "pass the mean number of examples in a Poisson batch, before the cap"
+    size = _checks.integer("dataset_size", given["dataset_size"], low=1, remedy="pass the number of training examples")
+    cycle = _checks.integer(
+        "cycle_length", given.get("cycle_length", 1), low=1, high=size, remedy="pass 1 for plain sampling"
+    )
+    mean = _checks.real("expected_batch_size", expected, rule="in (0, dataset_size]", remedy=remedy)
+    if not 0.0 < mean <= size // cycle:
+        raise _checks.fail(f"expected_batch_size={mean!r} is not in (0, {size // cycle}]; {remedy}")
+    return mean / (size // cycle)
 
 
 def make_steps(options: Mapping[str, Any], scheme: CappedPoisson, where: str = "the run") -> int:
@@ -112,7 +116,7 @@ def _one_of(first: str, second: str, where: str, *, both: bool) -> InvalidArgume
 
 
 @dataclass(frozen=True)
-class Run:
+class RunFile:
     """A checked run file: what was composed, and the question."""
 
     accountant: Accountant
@@ -124,8 +128,7 @@ class Run:
         return self.accountant.curve()
 
 
-def read_run(path: str | os.PathLike[str]) -> Run:
-    """Read and check a run file; every error names the file and the key."""
+def _toml_parser() -> Callable[[str], dict[str, Any]]:
     try:
         import tomllib
     except ModuleNotFoundError:  # Python 3.10
@@ -135,11 +138,16 @@ def read_run(path: str | os.PathLike[str]) -> Run:
             raise MissingExtraError(
                 "reading TOML needs Python 3.11 or the package tomli; install it with: pip install 'filet[cli]'"
             ) from None
+    return tomllib.loads
+
+
+def read_run(path: str | os.PathLike[str]) -> RunFile:
+    """Read and check a run file; every error names the file and the key."""
     from .. import _checks
 
-    name = _checks.path(path)
+    name, parsed = _checks.path(path), _toml_parser()
     try:
-        data = tomllib.loads(Path(name).read_text(encoding="utf-8"))
+        data = parsed(Path(name).read_text(encoding="utf-8"))
     except OSError as error:
         raise InvalidArgumentError(f"cannot read {name!r}: {error.strerror}; pass the path of a run file") from None
     except (ValueError, RecursionError) as error:  # bad TOML or UTF-8, a number or a nesting beyond Python's limits
@@ -150,7 +158,7 @@ def read_run(path: str | os.PathLike[str]) -> Run:
         raise InvalidArgumentError(f"{name}: {error}") from None
 
 
-def parse_run(data: Mapping[str, Any]) -> Run:
+def parse_run(data: Mapping[str, Any]) -> RunFile:
     """A run from the keys of its file.
 
     >>> run = parse_run({"adjacency": "zero-out", "delta": 1e-5, "dataset_size": 60_000, "max_batch_size": 300,
@@ -171,25 +179,34 @@ def parse_run(data: Mapping[str, Any]) -> Run:
     for number, phase in enumerate(phases, 1):
         where = f"phase {number}" if data.get("phases") else "the run"
         _checks.no_unknown_keys(where, phase, PHASE_KEYS)
-        options = _merged(shared, phase)
-        try:
-            scheme = make_scheme(options, where)
-            steps = make_steps(options, scheme, where)
-            sigma = _require(options, "noise_multiplier", where)
-            accountant.compose(scheme, sigma, steps, analysis=options.get("analysis", "refined"))
-        except InvalidArgumentError as error:
-            if where in str(error) or where == "the run":
-                raise
-            raise InvalidArgumentError(f"{where}: {error}") from None
+        _compose(accountant, _merged(shared, phase), where)
     for number, release in enumerate(gaussians, 1):
         where = f"gaussian release {number}"
         _checks.no_unknown_keys(where, release, GAUSSIAN_KEYS)
         accountant.compose_gaussian(_require(release, "noise_multiplier", where), release.get("count", 1))
-    delta, limit = data.get("delta"), data.get("max_epsilon")
-    return Run(
-        accountant,
+    return RunFile(accountant, *checked_question(data.get("delta"), data.get("max_epsilon")))
+
+
+def _compose(accountant: Accountant, options: Mapping[str, Any], where: str) -> None:
+    """Add a phase; every error says which one it is about."""
+    try:
+        scheme = make_scheme(options, where)
+        steps = make_steps(options, scheme, where)
+        sigma = _require(options, "noise_multiplier", where)
+        accountant.compose(scheme, sigma, steps, analysis=options.get("analysis", "refined"))
+    except InvalidArgumentError as error:
+        if where in str(error) or where == "the run":
+            raise
+        raise InvalidArgumentError(f"{where}: {error}") from None
+
+
+def checked_question(delta: Any, max_epsilon: Any) -> tuple[float | None, float | None]:
+    """The delta that is asked about and the epsilon that is allowed; either may be None."""
+    from .. import _checks
+
+    return (
         None if delta is None else float(_checks.delta_array(_plain("delta", delta))),
-        None if limit is None else float(_checks.epsilon_array(_plain("max_epsilon", limit))),
+        None if max_epsilon is None else float(_checks.epsilon_array(_plain("max_epsilon", max_epsilon))),
     )
 
 

@@ -16,7 +16,7 @@ from typing import Any
 from .. import _checks
 from .._public import public
 from ..accounting.terms import Adjacency, Analysis, Phase
-from ..errors import InvalidArgumentError
+from ..errors import NoSolutionError
 from ..scheme import CappedPoisson, Overflow
 from .roots import Bracket, Cost, climb
 from .target import Target
@@ -44,17 +44,17 @@ def _guess_noise(target: Target, scheme: CappedPoisson, rounds: int) -> float:
     return x**-0.5 if x > 0.0 else MOST_NOISE
 
 
-def refine(look: Cost, cost: Cost, guess: float, limits: tuple[float, float], *,
-           tolerance: Callable[[float], float] = lambda x: _TOLERANCE, slope: float = _SLOPE) -> Bracket:  # fmt: skip
+def bracketed(look: Cost, cost: Cost, guess: float, limits: tuple[float, float], *,
+              tolerance: Callable[[float], float] = lambda x: _TOLERANCE, slope: float = _SLOPE) -> Bracket:  # fmt: skip
     """Coarse looks first, then costs around what they found."""
     rough = climb(look, guess, 0.25, limits, tolerance=_LOOK_TOLERANCE)
     start = rough.good if rough.good is not None else limits[0]
     return climb(cost, start, 0.01, limits, tolerance=tolerance(start), slope=slope)
 
 
-def solve(look: Cost, cost: Cost, proof: Cost, guess: float, limits: tuple[float, float]) -> float | None:
+def largest(look: Cost, cost: Cost, proof: Cost, guess: float, limits: tuple[float, float]) -> float | None:
     """The largest `x` with proof(x) <= 0, found by the cheaper `look` and `cost`; None if there is none."""
-    found = refine(look, cost, guess, limits).good
+    found = bracketed(look, cost, guess, limits).good
     if found is None:
         return None
     retreat = _TOLERANCE
@@ -81,7 +81,7 @@ def noise_for(target: Target, scheme: CappedPoisson, steps: int, guess: float | 
     """The smallest noise in the searched range that meets the target; None if none does."""
     if guess is None or not math.isfinite(guess):
         guess = _guess_noise(target, scheme, Phase(scheme, 1.0, steps).rounds)
-    found = solve(
+    found = largest(
         lambda x: target.look(scheme, math.exp(-x), steps),
         lambda x: target.search_cost(scheme, math.exp(-x), steps),
         lambda x: target.cost(scheme, math.exp(-x), steps),
@@ -117,11 +117,12 @@ def calibrate_noise_multiplier(
     >>> noise = calibrate_noise_multiplier(scheme, steps=14_000, epsilon=3.0, delta=1e-5, adjacency="zero-out")
     >>> round(noise, 3)
     0.974
+    >>> from filet import account
     >>> account(scheme, noise_multiplier=noise, steps=14_000, adjacency="zero-out").epsilon(1e-5) <= 3.0
     True
 
     Guarantees: `account` of the result gives an epsilon at or below the target. The result is at most a part in 10,000
-    above the exact answer of the analysis. A target that no noise meets raises `InvalidArgumentError` and says why.
+    above the exact answer of the analysis. A target that no noise meets raises `NoSolutionError` and says why.
 
     Arguments:
         scheme: how batches are drawn.
@@ -132,30 +133,39 @@ def calibrate_noise_multiplier(
     scheme, steps = _checked_scheme(scheme), _checked_steps(steps)
     target = Target.checked(epsilon, delta, adjacency, analysis)
     phase = Phase(scheme, 1.0, steps, target.analysis)
-    overflow = -math.expm1(-phase.overflow_exponent)
-    if 2.0 * overflow >= target.delta:
-        raise InvalidArgumentError(
-            f"delta={target.delta:.3g} cannot be met by any noise: analysis='union' adds at least twice the chance"
-            f" {overflow:.3g} that one of {steps} batches overflows; lower sampling_probability, raise max_batch_size,"
-            " or pass analysis='refined'"
-        )
+    _check_overflows(target, phase)
     noise = noise_for(target, scheme, steps)
     if noise is None:
-        spent = target.spent(scheme, MOST_NOISE, steps)
-        raise InvalidArgumentError(
-            f"{target.describe()} cannot be met by any noise: even noise_multiplier={MOST_NOISE:.0e} costs epsilon"
-            f" {spent:.4g}, because batches that are drawn again reveal dataset_size; lower sampling_probability, raise"
-            " max_batch_size, or pass overflow='truncate'"
-            if scheme.overflow is Overflow.REJECT and target.adjacency is Adjacency.ADD_REMOVE
-            else f"{target.describe()} cannot be met: even noise_multiplier={MOST_NOISE:.0e} costs epsilon {spent:.4g};"
-            " raise epsilon or delta"
-        )
+        raise _beyond_noise(target, scheme, steps)
     if noise <= LEAST_NOISE * (1 + 1e-9):
-        raise InvalidArgumentError(
+        raise NoSolutionError(
             f"{target.describe()} is met even by noise_multiplier={LEAST_NOISE}, which hides nothing of a batch: an"
             f" example is used at all with chance {_chance_of_use(phase):.3g}; lower epsilon or delta"
         )
     return noise
+
+
+def _check_overflows(target: Target, phase: Phase) -> None:
+    """Refuse a delta that the union strategy spends on overflows alone."""
+    overflow = -math.expm1(-phase.overflow_exponent)
+    if 2.0 * overflow >= target.delta:
+        raise NoSolutionError(
+            f"delta={target.delta:.3g} cannot be met by any noise: analysis='union' adds at least twice the chance"
+            f" {overflow:.3g} that one of {phase.steps} batches overflows; lower sampling_probability, raise"
+            " max_batch_size, or pass analysis='refined'"
+        )
+
+
+def _beyond_noise(target: Target, scheme: CappedPoisson, steps: int) -> NoSolutionError:
+    """Why no noise is enough."""
+    spent = target.spent(scheme, MOST_NOISE, steps)
+    most = f"even noise_multiplier={MOST_NOISE:.0e} costs epsilon {spent:.4g}"
+    if scheme.overflow is Overflow.REJECT and target.adjacency is Adjacency.ADD_REMOVE:
+        return NoSolutionError(
+            f"{target.describe()} cannot be met by any noise: {most}, because batches that are drawn again reveal"
+            " dataset_size; lower sampling_probability, raise max_batch_size, or pass overflow='truncate'"
+        )
+    return NoSolutionError(f"{target.describe()} cannot be met: {most}; raise epsilon or delta")
 
 
 def _chance_of_use(phase: Phase) -> float:
@@ -181,7 +191,7 @@ def calibrate_steps(
     1790
 
     Guarantees: `account` of the result gives an epsilon at or below the target, and of one step more (one cycle more
-    if `cycle_length > 1`) an epsilon above it. If even one step costs too much, `InvalidArgumentError` says how much.
+    if `cycle_length > 1`) an epsilon above it. If even one step costs too much, `NoSolutionError` says how much.
 
     Arguments:
         scheme: how batches are drawn.
@@ -192,9 +202,19 @@ def calibrate_steps(
     scheme, noise = _checked_scheme(scheme), _checks.noise_multiplier(noise_multiplier)
     target = Target.checked(epsilon, delta, adjacency, analysis)
     if noise == math.inf:
-        raise InvalidArgumentError("noise_multiplier=inf allows any number of steps; pass a finite number")
+        raise NoSolutionError("noise_multiplier=inf allows any number of steps; pass a finite number")
+    if noise == 0.0:
+        raise NoSolutionError(
+            f"{target.describe()} cannot be met: noise_multiplier=0 costs epsilon inf in one step; raise it"
+        )
     # An example takes part once in a cycle, so that only whole cycles cost; the union strategy counts every batch.
     unit = 1 if target.analysis is Analysis.UNION else scheme.cycle_length
+    rounds = _most_rounds(target, scheme, noise, unit)
+    return rounds * unit
+
+
+def _most_rounds(target: Target, scheme: CappedPoisson, noise: float, unit: int) -> int:
+    """The largest number of times `unit` steps that meets the target."""
     known: dict[int, float] = {}
 
     def cost(rounds: int) -> float:
@@ -202,13 +222,9 @@ def calibrate_steps(
             known[rounds] = target.cost(scheme, noise, rounds * unit)
         return known[rounds]
 
-    if noise == 0.0:
-        raise InvalidArgumentError(
-            f"{target.describe()} cannot be met: noise_multiplier=0 costs epsilon inf in one step; raise it"
-        )
     variance = _spread(noise, target.adjacency) * scheme.sampling_probability**2
     guess = target.gaussian_shift() ** 2 / max(variance, 1e-300)
-    found = refine(
+    found = bracketed(
         lambda x: target.look(scheme, noise, round(math.exp(x)) * unit),
         lambda x: cost(round(math.exp(x))),
         math.log(min(max(guess, 1.0), _MOST_STEPS)),
@@ -218,16 +234,16 @@ def calibrate_steps(
     )
     if found.good is None:
         spent = target.spent(scheme, noise, unit)
-        raise InvalidArgumentError(
+        raise NoSolutionError(
             f"{target.describe()} cannot be met: even one step at noise_multiplier={noise:.6g} costs epsilon"
             f" {spent:.4g} > {target.epsilon:.6g}; raise noise_multiplier, or lower sampling_probability"
         )
     if found.bad is None:
-        raise InvalidArgumentError(
+        raise NoSolutionError(
             f"{target.describe()} is met even by {_MOST_STEPS} steps at noise_multiplier={noise:.6g}; any run you can"
             " finish is within it"
         )
-    return _last_good(cost, known) * unit
+    return _last_good(cost, known)
 
 
 def _last_good(cost: Callable[[int], float], known: dict[int, float]) -> int:
@@ -263,7 +279,7 @@ def calibrate_sampling_probability(
     277.7
 
     Guarantees: `account` with the result gives an epsilon at or below the target; it is at most a part in 10,000 below
-    the exact answer of the analysis.
+    the exact answer of the analysis. A target that no probability meets raises `NoSolutionError`.
 
     Arguments:
         scheme: how batches are drawn; its own `sampling_probability` does not matter.
@@ -276,9 +292,20 @@ def calibrate_sampling_probability(
     noise = _checks.noise_multiplier(noise_multiplier)
     target = Target.checked(epsilon, delta, adjacency, analysis)
     if noise == 0.0:
-        raise InvalidArgumentError(
+        raise NoSolutionError(
             f"{target.describe()} cannot be met: noise_multiplier=0 costs epsilon inf at any probability; raise it"
         )
+    found = _most_probable(target, scheme, noise, steps)
+    if found is None:
+        raise NoSolutionError(
+            f"{target.describe()} cannot be met by any sampling_probability above {_LEAST_PROBABILITY:.0e} at"
+            f" noise_multiplier={noise:.6g} and {steps} steps; raise noise_multiplier, or lower steps"
+        )
+    return found
+
+
+def _most_probable(target: Target, scheme: CappedPoisson, noise: float, steps: int) -> float | None:
+    """The largest sampling probability that meets the target; None if none does."""
     highest = 0.0
     if scheme.overflow is Overflow.REJECT and scheme.max_batch_size < scheme.group_size:
         highest = math.log1p(-1e-6)  # at 1 no batch is ever accepted
@@ -289,16 +316,11 @@ def calibrate_sampling_probability(
     rounds = Phase(scheme, noise, steps).rounds
     guess = target.gaussian_shift() / math.sqrt(rounds * max(_spread(noise, target.adjacency), 1e-300))
     guess = min(max(guess, _LEAST_PROBABILITY), scheme.max_batch_size / scheme.group_size, 1.0)
-    best = solve(
+    best = largest(
         lambda x: target.look(at(x), noise, steps),
         lambda x: target.search_cost(at(x), noise, steps),
         lambda x: target.cost(at(x), noise, steps),
         math.log(guess),
         (math.log(_LEAST_PROBABILITY), highest),
     )
-    if best is None:
-        raise InvalidArgumentError(
-            f"{target.describe()} cannot be met by any sampling_probability above {_LEAST_PROBABILITY:.0e} at"
-            f" noise_multiplier={noise:.6g} and {steps} steps; raise noise_multiplier, or lower steps"
-        )
-    return at(best).sampling_probability
+    return None if best is None else at(best).sampling_probability

@@ -1,4 +1,4 @@
-"""Curves of what a strategy costs or takes, over a range of caps, probabilities or steps."""
+"""What each strategy costs or takes, over a range of caps, probabilities or steps."""
 
 from __future__ import annotations
 
@@ -11,20 +11,20 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .. import _checks
+from .._progress import Progress, reported
 from .._public import public
 from ..accounting.terms import Adjacency, Analysis
 from ..scheme import CappedPoisson, Overflow
 from .calibration import noise_for
 from .hardware import checked_settings, several
-from .planner import Progress
-from .strategies import STRATEGIES, Strategy, best_option, run_of
+from .strategies import STRATEGIES, Strategy, at_probability, best_option
 from .target import Target
 
 
 @public
 @dataclass(frozen=True)
 class Frontier:
-    """Curves to draw: `series[name][i]` belongs to `x[i]`; nan where the target cannot be met. Made by `frontier`."""
+    """Lines to draw: `series[name][i]` belongs to `x[i]`; nan where the target cannot be met. Made by `frontier`."""
 
     x_label: str
     y_label: str
@@ -63,11 +63,11 @@ def frontier(
 ) -> Frontier:
     """Epsilon, or the effective noise at a given epsilon, against the batch, the probability or the steps.
 
-    >>> curves = frontier(over="steps", values=[1_000, 10_000], dataset_size=60_000, max_batch_size=300,
-    ...                   sampling_probability=256 / 60_000, noise_multiplier=1.0, delta=1e-5, adjacency="zero-out")
-    >>> curves.y_label, sorted(curves.series)
+    >>> found = frontier(over="steps", values=[1_000, 10_000], dataset_size=60_000, max_batch_size=300,
+    ...                  sampling_probability=256 / 60_000, noise_multiplier=1.0, delta=1e-5, adjacency="zero-out")
+    >>> found.y_label, sorted(found.series)
     ('epsilon at delta=1e-05', ['note', 'reject', 'truncate', 'union'])
-    >>> [round(float(v), 2) for v in curves.series["reject"]]
+    >>> [round(float(v), 2) for v in found.series["reject"]]
     [0.73, 2.34]
 
     Guarantees: epsilons are certified upper bounds; effective noise belongs to a noise multiplier that meets the target.
@@ -81,9 +81,27 @@ def frontier(
         epsilon: draw the effective noise, `noise_multiplier / expected_batch_size`, that this budget takes.
         progress: called with the share of the work done and a label.
     """
-    given: dict[str, Any] = {
-        "max_batch_size": max_batch_size, "sampling_probability": sampling_probability, "steps": steps
-    }  # fmt: skip
+    given = {"max_batch_size": max_batch_size, "sampling_probability": sampling_probability, "steps": steps}
+    _check_axes(over, given, noise_multiplier, epsilon)
+    noise = None if noise_multiplier is None else _checks.noise_multiplier(noise_multiplier)
+    target = Target.checked(1.0 if epsilon is None else epsilon, delta, adjacency, Analysis.REFINED)
+    points = [given | {over: value} for value in several("values", values)]
+    checked = [_point(dataset_size, point) for point in points]  # all of them, before any work
+    tries = [(strategy, point, *at) for point, at in zip(points, checked, strict=True) for strategy in STRATEGIES]
+    series: dict[str, list[float]] = {strategy.name: [] for strategy in STRATEGIES}
+    for strategy, point, hardware, count in reported(
+        tries, progress, lambda one: f"{one[0].name}, {over} {one[1][over]:g}"
+    ):
+        series[strategy.name].append(_height(target, strategy, hardware, count, point["sampling_probability"], noise))
+    y_label = f"epsilon at delta={target.delta:g}"
+    if noise is None:
+        y_label = f"noise_multiplier / expected_batch_size at epsilon={target.epsilon:g}, delta={target.delta:g}"
+    x = np.array([point[over] for point in points], dtype=np.float64)
+    return Frontier(_AXES[over], y_label, x, {name: np.array(heights) for name, heights in series.items()})
+
+
+def _check_axes(over: str, given: dict[str, Any], noise_multiplier: Any, epsilon: Any) -> None:
+    """The x axis is known and given once, there is one y axis, and nothing else is missing."""
     if over not in _AXES:
         raise _checks.fail(f"over={_checks.show(over)} is unknown; pass one of {', '.join(map(repr, _AXES))}")
     if given[over] is not None:
@@ -96,23 +114,6 @@ def frontier(
     missing = [name for name in given if given[name] is None and name != over and name not in free]
     if missing:
         raise _checks.fail(f"{missing[0]} is missing; pass a number")
-    noise = None if noise_multiplier is None else _checks.noise_multiplier(noise_multiplier)
-    target = Target.checked(1.0 if epsilon is None else epsilon, delta, adjacency, Analysis.REFINED)
-    points = [given | {over: value} for value in several("values", values)]
-    y_label = f"epsilon at delta={target.delta:g}"
-    if noise is None:
-        y_label = f"noise_multiplier / expected_batch_size at epsilon={target.epsilon:g}, delta={target.delta:g}"
-    series: dict[str, list[float]] = {strategy.name: [] for strategy in STRATEGIES}
-    runs = [(strategy, point) for point in points for strategy in STRATEGIES]
-    checked = [_point(dataset_size, point) for _, point in runs]  # all of them, before any work
-    for done, ((strategy, point), (hardware, count)) in enumerate(zip(runs, checked, strict=True)):
-        if progress is not None:
-            progress(done / len(runs), f"{strategy.name}, {over} {point[over]:g}")
-        series[strategy.name].append(_height(target, strategy, hardware, count, point["sampling_probability"], noise))
-    if progress is not None:
-        progress(1.0, "done")
-    x = np.array([point[over] for point in points], dtype=np.float64)
-    return Frontier(_AXES[over], y_label, x, {name: np.array(heights) for name, heights in series.items()})
 
 
 def _point(dataset_size: Any, point: dict[str, Any]) -> tuple[CappedPoisson, int]:
@@ -131,7 +132,7 @@ def _height(target: Target, strategy: Strategy, hardware: CappedPoisson, steps: 
     if strategy.overflow is Overflow.REJECT and p == 1.0 and hardware.max_batch_size < hardware.group_size:
         return math.nan
     target = replace(target, analysis=strategy.analysis)
-    scheme, count, _ = run_of(strategy, hardware, steps, p)
+    scheme, count, _ = at_probability(strategy, hardware, steps, p)
     if noise is not None:
         return target.spent(scheme, noise, count)
     found = noise_for(target, scheme, count)

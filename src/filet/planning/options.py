@@ -81,11 +81,8 @@ class Option:
             "name": self.name,
             "description": self.description,
             "fixed_shape": self.fixed_shape,
-            "dataset_size": self.scheme.dataset_size,
-            "sampling_probability": self.scheme.sampling_probability,
-            "max_batch_size": self.max_batch_size,
-            "overflow": self.scheme.overflow.value,
-            "cycle_length": self.scheme.cycle_length,
+            **self.scheme.to_dict(),
+            "max_batch_size": self.max_batch_size,  # the hardware's: microbatches have no cap of their own
             "analysis": self.analysis.value,
             "noise_multiplier": self.noise_multiplier,
             "steps": self.steps,

@@ -7,23 +7,23 @@ run as a whole. The search over the sampling probability uses coarse looks; what
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
 from .. import _checks
+from .._numbers import round_down, round_up
+from .._progress import Progress, reported
 from .._public import public
+from .._tables import text_table
 from ..accounting.terms import Adjacency, Analysis
-from ..errors import InvalidArgumentError
+from ..errors import NoSolutionError
+from ..scheme import CappedPoisson
 from .hardware import checked_settings
 from .options import Option
-from .strategies import FIXED_SIZE, IDEAL, MICROBATCHES, STRATEGIES, best_option
+from .strategies import FIXED_SIZE, IDEAL, MICROBATCHES, STRATEGIES, Strategy, best_option
 from .target import Target
-
-Progress = Callable[[float, str], None]
-"""Called with the share of the work that is done, in [0, 1], and with what comes next; "done" at the end."""
 
 
 @public
@@ -57,32 +57,10 @@ class Plan:
 
     def table(self) -> str:
         """The options as plain text. Noise is rounded up and probabilities down, so that copied figures stay safe."""
-        head = ("option", "batch", "steps", "probability", "noise", "used rows", "wasted", "overflow", "noise/example",
-                "x ideal")  # fmt: skip
-        rows = [head]
-        for o in self.options:
-            rows.append((
-                o.name + (" *" if o is self.best else ""),
-                str(o.max_batch_size),
-                str(o.steps),
-                f"{_rounded(o.scheme.sampling_probability, math.floor):.6g}",
-                f"{_rounded(o.noise_multiplier, math.ceil):.6g}",
-                f"{100 * o.utilization:.1f} %",
-                f"{o.wasted_percent:.1f} %",
-                f"{o.overflow_probability:.2g}",
-                f"{o.effective_noise:.4g}",
-                f"{o.ratio_to_ideal:.3f}",
-            ))  # fmt: skip
-        widths = [max(len(row[i]) for row in rows) for i in range(len(head))]
-        lines = [
-            "  ".join(
-                cell.ljust(w) if i == 0 else cell.rjust(w) for i, (cell, w) in enumerate(zip(row, widths, strict=True))
-            )
-            for row in rows
-        ]
-        title = (f"dataset_size={self.dataset_size}, epsilon={self.epsilon:g}, delta={self.delta:g}, {self.adjacency};"
+        rows = [_row(option, " *" if option is self.best else "") for option in self.options]
+        title = (f"dataset_size={self.dataset_size}, epsilon={self.epsilon!r}, delta={self.delta!r}, {self.adjacency};"
                  " * is the best with fixed shapes")  # fmt: skip
-        return "\n".join([title, *lines, *(f"skipped {reason}" for reason in self.skipped)])
+        return "\n".join([title, text_table(_HEADER, rows), *(f"skipped {reason}" for reason in self.skipped)])
 
     def to_dict(self) -> dict[str, Any]:
         """Plain JSON types; the options in order, `best` as its place among them."""
@@ -97,10 +75,25 @@ class Plan:
         }
 
 
-def _rounded(value: float, how: Callable[[float], int]) -> float:
-    """Six significant digits, rounded up or down."""
-    scale = 10.0 ** (5 - math.floor(math.log10(value)))
-    return how(value * scale) / scale
+# Two lines where the figures below are narrower than the name, so that the table fits a terminal.
+_HEADER = ("option", "batch", "steps", "probability", "noise", "rows\nused", "overflow", "noise/\nexample", "x\nideal",
+           "epsilon")  # fmt: skip
+
+
+def _row(option: Option, star: str) -> tuple[str, ...]:
+    """One line of the table, each figure rounded to the side on which it is safe to use."""
+    return (
+        option.name + star,
+        str(option.max_batch_size),
+        str(option.steps),
+        round_down(option.scheme.sampling_probability, 6),
+        round_up(option.noise_multiplier, 6),
+        f"{100 * option.utilization:.1f} %",
+        round_up(option.overflow_probability, 2),
+        round_up(option.effective_noise, 4),
+        round_up(option.ratio_to_ideal, 4),
+        round_up(option.epsilon, 6),
+    )
 
 
 @public
@@ -127,7 +120,8 @@ def plan(
     fewer steps for the same rows; the ideal would fill every row and never overflow, which no sampler can.
 
     Guarantees: for each strategy the noise is calibrated as by `calibrate_noise_multiplier`; the sampling probability
-    minimises `run_noise` to about a part in a thousand. Nothing is written anywhere, so that an interruption is safe.
+    minimises `run_noise` to about a part in a thousand. If no strategy with fixed shapes meets the target,
+    `NoSolutionError` is raised. Nothing is written anywhere, so that an interruption is safe.
 
     Arguments:
         dataset_size: number of examples.
@@ -141,28 +135,29 @@ def plan(
     """
     target = Target.checked(epsilon, delta, adjacency, Analysis.REFINED)
     settings = checked_settings(dataset_size, max_batch_size, steps, epochs, cycle_length)
-    strategies = (IDEAL, *STRATEGIES, FIXED_SIZE, MICROBATCHES)
+    tries = [(*setting, strategy) for setting in settings for strategy in _TRIED]
     options: list[Option] = []
     skipped: list[str] = []
-    for at, (hardware, count) in enumerate(settings):
-        ideal = None
-        for turn, strategy in enumerate(strategies):
-            if progress is not None:
-                share = (at + turn / len(strategies)) / len(settings)
-                progress(share, f"{strategy.name}, batch {hardware.max_batch_size}, {count} steps")
-            option = best_option(target, strategy, hardware, count)
-            if option is None:
-                skipped.append(
-                    f"{strategy.name} (batch {hardware.max_batch_size}, {count} steps): no noise meets the target"
-                )
-                continue
-            if ideal is None:
-                ideal = option.run_noise
-            options.append(replace(option, ratio_to_ideal=option.run_noise / ideal))
-    if progress is not None:
-        progress(1.0, "done")
+    ideals: dict[tuple[CappedPoisson, int], float] = {}  # what is tried first at each setting
+    for hardware, count, strategy in reported(tries, progress, _label):
+        option = best_option(target, strategy, hardware, count)
+        if option is None:
+            skipped.append(
+                f"{strategy.name} (batch {hardware.max_batch_size}, {count} steps): no noise meets the target"
+            )
+            continue
+        ideal = ideals.setdefault((hardware, count), option.run_noise)
+        options.append(replace(option, ratio_to_ideal=option.run_noise / ideal))
     if not any(option.recommendable for option in options):
-        raise InvalidArgumentError(f"{target.describe()} cannot be met by any strategy; raise epsilon or delta")
+        raise NoSolutionError(f"{target.describe()} cannot be met by any strategy; raise epsilon or delta")
     options.sort(key=lambda option: option.run_noise)
     first = settings[0][0]
     return Plan(first.dataset_size, target.epsilon, target.delta, target.adjacency, tuple(options), tuple(skipped))
+
+
+_TRIED = (IDEAL, *STRATEGIES, FIXED_SIZE, MICROBATCHES)
+
+
+def _label(tried: tuple[CappedPoisson, int, Strategy]) -> str:
+    hardware, count, strategy = tried
+    return f"{strategy.name}, batch {hardware.max_batch_size}, {count} steps"

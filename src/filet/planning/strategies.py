@@ -19,7 +19,7 @@ _HIGHEST_REJECT = 1.0 - 1e-6  # at probability 1 policy reject accepts no batch
 
 @dataclass(frozen=True)
 class Strategy:
-    """A way to fill the hardware's batch that a plan tries."""
+    """A way to fill the hardware's batch that a plan tries: a policy, and the analysis that proves its privacy."""
 
     name: str
     description: str
@@ -42,7 +42,7 @@ IDEAL = Strategy("ideal", "plain Poisson, no cap, no padding: unreachable", Over
                  fixed_shape=False)  # fmt: skip
 
 
-def _passes(scheme: CappedPoisson, rows: int) -> float:
+def mean_passes(scheme: CappedPoisson, rows: int) -> float:
     """Mean number of microbatches of `rows` rows that an uncapped Poisson batch takes: the sum of Pr[size > k rows]."""
     n, p = scheme.group_size, scheme.sampling_probability
     total, k = 0.0, 0
@@ -55,7 +55,9 @@ def _passes(scheme: CappedPoisson, rows: int) -> float:
     return total
 
 
-def run_of(strategy: Strategy, hardware: CappedPoisson, steps: int, p: float) -> tuple[CappedPoisson, int, float]:
+def at_probability(
+    strategy: Strategy, hardware: CappedPoisson, steps: int, p: float
+) -> tuple[CappedPoisson, int, float]:
     """Scheme, steps and hardware rows a step of a strategy at a sampling probability, for the same rows in total."""
     rows = hardware.max_batch_size
     if strategy not in (MICROBATCHES, IDEAL):
@@ -63,7 +65,7 @@ def run_of(strategy: Strategy, hardware: CappedPoisson, steps: int, p: float) ->
     scheme = replace(hardware, sampling_probability=p, max_batch_size=max(rows, hardware.group_size))
     if strategy is IDEAL:
         return scheme, steps, float(rows)
-    passes = _passes(scheme, rows)
+    passes = mean_passes(scheme, rows)
     return scheme, math.floor(min(1.0 / passes, 1.0) * steps), rows * passes
 
 
@@ -73,7 +75,7 @@ def best_option(target: Target, strategy: Strategy, hardware: CappedPoisson, ste
     p, guess = _best_probability(target, strategy, hardware, steps)
     if not math.isfinite(guess):
         return None
-    scheme, count, rows = run_of(strategy, hardware, steps, p)
+    scheme, count, rows = at_probability(strategy, hardware, steps, p)
     noise = noise_for(target, scheme, count, guess)
     if noise is None:
         return None
@@ -88,7 +90,7 @@ def _best_probability(target: Target, strategy: Strategy, hardware: CappedPoisso
 
     def log_run_noise(log_p: float) -> float:
         p = min(math.exp(log_p), 1.0)
-        scheme, count, _ = run_of(strategy, hardware, steps, p)
+        scheme, count, _ = at_probability(strategy, hardware, steps, p)
         if count < 1:
             return math.inf
         noises[log_p] = rough_noise(target, scheme, count, _extrapolated(noises, log_p))

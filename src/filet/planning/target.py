@@ -65,7 +65,7 @@ class Target:
             return self.cost(scheme, noise, steps)
         delta = float(curve.delta(self.epsilon))
         if self._overflow_matters(curve):
-            delta = min(delta, float(curve.delta(lowest(lambda e: _quick_delta(curve, e), 0.0, self.epsilon)[0])))
+            delta = min(delta, float(curve.delta(lowest(curve.quick_delta, 0.0, self.epsilon)[0])))
         return math.log(delta / self.delta)
 
     def _overflow_matters(self, curve: PrivacyCurve, share: float = 0.5) -> bool:
@@ -82,9 +82,9 @@ class Target:
             return math.inf
         if self.delta < _LEAST_LOOK:
             return -math.inf if curve.quickly_at_most(self.epsilon, self.delta) else math.inf
-        delta = _quick_delta(curve, self.epsilon)
+        delta = curve.quick_delta(self.epsilon)
         if thorough and self._overflow_matters(curve):
-            delta = min(delta, lowest(lambda e: _quick_delta(curve, e), 0.0, self.epsilon)[1])
+            delta = min(delta, lowest(curve.quick_delta, 0.0, self.epsilon)[1])
         if delta >= 1.0:
             return math.inf
         return math.sqrt(-math.log(self.delta)) - math.sqrt(-math.log(max(delta, 1e-290)))
@@ -110,11 +110,3 @@ def _spent(target: Target, scheme: CappedPoisson, noise: float, steps: int) -> f
         return float(target.curve(scheme, noise, steps).epsilon(target.delta))
     except NotCertifiedError:
         return math.inf
-
-
-def _quick_delta(curve: PrivacyCurve, epsilon: float) -> float:
-    """An upper bound of delta(epsilon); 1 where that is all that is known."""
-    try:
-        return curve.quick_delta(epsilon)
-    except NotCertifiedError:
-        return 1.0

@@ -1,9 +1,9 @@
-"""Arrays to draw or to export: each function returns a `Curve`, the named columns of one picture.
+"""Arrays to draw or to export: each function returns `Columns`, the named arrays of one picture.
 
 >>> import filet
 >>> scheme = filet.CappedPoisson(60_000, 256 / 60_000, 300)
->>> curve = delta_of_epsilon(filet.account(scheme, noise_multiplier=1.0, steps=14_000, adjacency="zero-out"), points=3)
->>> print(curve.to_csv().splitlines()[0])
+>>> curve = filet.account(scheme, noise_multiplier=1.0, steps=14_000, adjacency="zero-out")
+>>> print(delta_of_epsilon(curve, points=3).to_csv().splitlines()[0])
 epsilon,delta_upper,delta_lower,delta_attack
 
 Numbers are written with all their digits, so that upper bounds stay upper bounds.
@@ -14,48 +14,48 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from .. import _checks
+from .._progress import Progress, reported
 from ..accounting.accountant import Accountant, account
 from ..accounting.curve import PrivacyCurve
 from ..accounting.lower_bounds import epsilon_lower_bound
 from ..accounting.terms import Adjacency, Analysis
-from ..errors import InvalidArgumentError, NotCertifiedError
+from ..errors import InvalidArgumentError, NoSolutionError, NotCertifiedError
+from ..planning.calibration import calibrate_sampling_probability
+from ..planning.frontiers import frontier
+from ..planning.strategies import STRATEGIES
 from ..scheme import CappedPoisson
 
 Array = NDArray[np.float64]
-Advance = Callable[[int], None]
-
-
-def _quiet(count: int) -> None:
-    """No progress bar."""
 
 
 @dataclass(frozen=True)
-class Curve:
-    """Named columns of equal length, and what was assumed for them.
+class Columns:
+    """Named arrays of equal length, and what was assumed for them.
 
-    >>> print(Curve({"a": np.array([1.0, 2.0]), "b": np.array([0.1, np.inf])}).to_csv(), end="")
+    >>> print(Columns({"a": np.array([1.0, 2.0]), "b": np.array([0.1, np.inf])}).to_csv(), end="")
     a,b
     1,0.1
     2,inf
     """
 
-    columns: Mapping[str, Array]
+    arrays: Mapping[str, Array]
     assumptions: str = ""
     marks: Mapping[str, float] = field(default_factory=dict)
 
     def __getitem__(self, name: str) -> Array:
-        return self.columns[name]
+        return self.arrays[name]
 
     def to_csv(self) -> str:
         """Comma-separated text with full precision and a header line."""
-        names = list(self.columns)
-        rows = zip(*(self.columns[name] for name in names), strict=True)
-        return "\n".join([",".join(names), *(",".join(map(_number, row)) for row in rows)]) + "\n"
+        rows = zip(*self.arrays.values(), strict=True)
+        return "\n".join([",".join(self.arrays), *(",".join(map(_number, row)) for row in rows)]) + "\n"
 
 
 def _number(value: float) -> str:
@@ -93,8 +93,8 @@ def epsilon_of_steps(
     adjacency: Adjacency | str,
     analyses: Sequence[Analysis | str] = (Analysis.REFINED,),
     points: int = 25,
-    advance: Advance = _quiet,
-) -> Curve:
+    progress: Progress | None = None,
+) -> Columns:
     """Epsilon after 1 .. `steps` steps, closer together at first, one column for each analysis.
 
     `epsilon_attack` is what an explicit attack proves to be lost (`epsilon_lower_bound`): the truth lies between.
@@ -106,33 +106,25 @@ def epsilon_of_steps(
     """
     steps = _checks.integer("steps", steps, low=1, remedy="pass the number of training steps")
     counts = np.unique(np.round(1 + (steps - 1) * np.linspace(0.0, 1.0, checked_points(points)) ** 2))
-    columns: dict[str, Array] = {"steps": counts}
-    for analysis in analyses:
-        analysis = _checks.choice("analysis", analysis, Analysis)
-        values = []
-        for count in counts:
-            curve = account(
-                scheme, noise_multiplier=noise_multiplier, steps=int(count), adjacency=adjacency, analysis=analysis
-            )
-            values.append(curve.epsilon(delta))
-            advance(1)
-        columns[f"epsilon_{analysis}"] = np.array(values)
-    attacks = []
-    for count in counts:
-        attacks.append(
-            epsilon_lower_bound(
-                scheme, noise_multiplier=noise_multiplier, steps=int(count), adjacency=adjacency, delta=delta
-            )
-        )
-        advance(1)
-    columns["epsilon_attack"] = np.maximum.accumulate(attacks)  # more steps never lose less
+    kinds = [_checks.choice("analysis", analysis, Analysis) for analysis in analyses]
+    given: dict[str, Any] = {"noise_multiplier": noise_multiplier, "adjacency": adjacency}
+    tries = [(kind, int(count)) for kind in (*kinds, "attack") for count in counts]
+    arrays: dict[str, list[float]] = {f"epsilon_{kind}": [] for kind in (*kinds, "attack")}
+    for kind, count in reported(tries, progress, lambda one: f"{one[0]}, {one[1]} steps"):
+        if isinstance(kind, Analysis):
+            value = account(scheme, steps=count, analysis=kind, **given).epsilon(delta)
+        else:
+            value = epsilon_lower_bound(scheme, steps=count, delta=delta, **given)
+        arrays[f"epsilon_{kind}"].append(value)
     relation = _checks.choice("adjacency", adjacency, Adjacency)
     about = f"{relation}, delta={delta:g}; {_describe(scheme, noise_multiplier)}"
-    return Curve(columns, about)
+    columns = {name: np.array(values) for name, values in arrays.items()}
+    columns["epsilon_attack"] = np.maximum.accumulate(columns["epsilon_attack"])  # more steps never lose less
+    return Columns({"steps": counts, **columns}, about)
 
 
 def delta_of_epsilon(curve: PrivacyCurve, *, max_epsilon: float | None = None, points: int = 41,
-                     advance: Advance = _quiet) -> Curve:  # fmt: skip
+                     progress: Progress | None = None) -> Columns:  # fmt: skip
     """Delta at epsilons from 0 to `max_epsilon` (by default where delta is 1e-12), from above and from below.
 
     `delta_lower` bounds the same analysis from below, `delta_attack` the truth: an attack with all other examples zero
@@ -144,20 +136,19 @@ def delta_of_epsilon(curve: PrivacyCurve, *, max_epsilon: float | None = None, p
     epsilons = np.linspace(0.0, top if top > 0.0 else 1.0, checked_points(points))
     attack = _zero_others(curve)
     bounds, reached = [], []
-    for value in epsilons:
-        bounds.append(curve.delta_bounds(float(value)))
-        reached.append(min(attack.delta_bounds(float(value)).lower, bounds[-1].upper))
-        advance(1)
-    columns = {
+    for value in reported(epsilons.tolist(), progress, lambda one: f"epsilon {one:g}"):
+        bounds.append(curve.delta_bounds(value))
+        reached.append(min(attack.delta_bounds(value).lower, bounds[-1].upper))
+    arrays = {
         "epsilon": epsilons,
         "delta_upper": np.array([b.upper for b in bounds]),
         "delta_lower": np.array([b.lower for b in bounds]),
         "delta_attack": np.array(reached),
     }
-    return Curve(columns, _describe_curve(curve))
+    return Columns(arrays, _describe_curve(curve))
 
 
-def trade_off(curve: PrivacyCurve, *, points: int = 61, advance: Advance = _quiet) -> Curve:
+def trade_off(curve: PrivacyCurve, *, points: int = 61, progress: Progress | None = None) -> Columns:
     """Power of membership attacks: true positive rates at false positive rates from 1e-6 to 1, for either null.
 
     `true_positive_rate_upper` bounds every attack. `true_positive_rate_lower` is reached by one: all other examples
@@ -171,12 +162,14 @@ def trade_off(curve: PrivacyCurve, *, points: int = 61, advance: Advance = _quie
     True
     """
     rates = np.geomspace(1e-6, 1.0, checked_points(points))
-    upper = np.array([curve.true_positive_rate(float(rate)) for rate in rates])
-    advance(1)
-    lower = np.minimum(_attack_power(curve, rates), upper)
-    advance(1)
-    columns = {"false_positive_rate": rates, "true_positive_rate_upper": upper, "true_positive_rate_lower": lower}
-    return Curve(columns, _describe_curve(curve))
+    asked: list[Callable[[Array], Array]] = [curve.true_positive_rate, partial(_attack_power, curve)]
+    upper, lower = (power(rates) for power in reported(asked, progress, lambda _: "power of attacks"))
+    arrays = {
+        "false_positive_rate": rates,
+        "true_positive_rate_upper": upper,
+        "true_positive_rate_lower": np.minimum(lower, upper),
+    }
+    return Columns(arrays, _describe_curve(curve))
 
 
 def _zero_others(curve: PrivacyCurve) -> PrivacyCurve:
@@ -193,7 +186,7 @@ def _zero_others(curve: PrivacyCurve) -> PrivacyCurve:
 def _attack_power(curve: PrivacyCurve, rates: Array) -> Array:
     """Proven power of the attack with all other examples zero."""
     attack = _zero_others(curve)
-    if attack.exposed or not attack.delta_bounds_each_direction(0.0):
+    if attack.exposed:
         return rates.copy()
     top = max(attack.epsilon(1e-9), 0.1)
     grid = np.concatenate([np.linspace(0.0, 1.0, 41) ** 1.5 * top, [2.0 * top]])
@@ -224,7 +217,7 @@ def _concave_hull(x: Array, y: Array) -> Array:
     return np.interp(x, x[kept], y[kept])
 
 
-def batch_sizes(scheme: CappedPoisson) -> Curve:
+def batch_sizes(scheme: CappedPoisson) -> Columns:
     """Chance of each batch size, after the cap and without it, where either is above 1e-9.
 
     >>> curve = batch_sizes(CappedPoisson(10, 0.5, 6))
@@ -240,13 +233,10 @@ def batch_sizes(scheme: CappedPoisson) -> Curve:
     sizes = np.arange(low, high + 1)
     free = replace(scheme, max_batch_size=n, overflow="truncate")  # type: ignore[arg-type]
     capped, poisson = (np.exp([one.log_batch_size_probability(int(size)) for size in sizes]) for one in (scheme, free))
-    columns = {"size": sizes.astype(float), "probability": capped, "probability_without_cap": poisson}
-    return Curve(
-        columns, _describe(scheme), {"max_batch_size": scheme.max_batch_size, "mean": scheme.expected_batch_size}
+    arrays = {"size": sizes.astype(float), "probability": capped, "probability_without_cap": poisson}
+    return Columns(
+        arrays, _describe(scheme), {"max_batch_size": scheme.max_batch_size, "mean": scheme.expected_batch_size}
     )
-
-
-STRATEGIES = (("truncate", "union"), ("truncate", "note"), ("truncate", "refined"), ("reject", "refined"))
 
 
 def utilization_of_cap(
@@ -258,34 +248,28 @@ def utilization_of_cap(
     epsilon: float,
     delta: float,
     adjacency: Adjacency | str,
-    advance: Advance = _quiet,
-) -> Curve:
+    progress: Progress | None = None,
+) -> Columns:
     """The share of the rows that hold examples, at the largest sampling probability that keeps (epsilon, delta).
 
-    One column for each policy and analysis; 0 where no probability will do.
+    One column for each strategy, by its policy and analysis; 0 where no probability will do.
     """
-    from ..planning.calibration import calibrate_sampling_probability
-
-    columns: dict[str, Array] = {"max_batch_size": np.array([float(cap) for cap in max_batch_sizes])}
-    for overflow, analysis in STRATEGIES:
-        values = []
-        for cap in max_batch_sizes:
-            start = CappedPoisson(dataset_size, min(1.0, cap / dataset_size) / 2, cap, overflow)  # type: ignore[arg-type]
-            try:
-                found = calibrate_sampling_probability(
-                    start, noise_multiplier=noise_multiplier, steps=steps, epsilon=epsilon, delta=delta,
-                    adjacency=adjacency, analysis=analysis,
-                )  # fmt: skip
-                rate = getattr(found, "value", found)
-                values.append(replace(start, sampling_probability=float(rate)).utilization)
-            except (NotCertifiedError, InvalidArgumentError):
-                values.append(0.0)
-            advance(1)
-        columns[f"utilization_{overflow}_{analysis}"] = np.array(values)
+    target: dict[str, Any] = {"epsilon": epsilon, "delta": delta, "adjacency": adjacency}
+    given: dict[str, Any] = {"noise_multiplier": noise_multiplier, "steps": steps, **target}
+    tries = [(strategy, cap) for strategy in reversed(STRATEGIES) for cap in max_batch_sizes]
+    arrays: dict[str, list[float]] = {"max_batch_size": [float(cap) for cap in max_batch_sizes]}
+    for strategy, cap in reported(tries, progress, lambda one: f"{one[0].name}, cap {one[1]}"):
+        start = CappedPoisson(dataset_size, min(1.0, cap / dataset_size) / 2, cap, strategy.overflow)
+        column = arrays.setdefault(f"utilization_{strategy.overflow}_{strategy.analysis}", [])
+        try:
+            rate = calibrate_sampling_probability(start, analysis=strategy.analysis, **given)
+            column.append(replace(start, sampling_probability=rate).utilization)
+        except (NotCertifiedError, NoSolutionError):
+            column.append(0.0)
     relation = _checks.choice("adjacency", adjacency, Adjacency)
-    target = f"{relation}, epsilon={epsilon:g}, delta={delta:g}"
-    about = f"{target}; n={dataset_size}, noise multiplier {noise_multiplier:g}, {steps} steps"
-    return Curve(columns, about)
+    about = f"{relation}, epsilon={epsilon:g}, delta={delta:g}; n={dataset_size}"
+    about += f", noise multiplier {noise_multiplier:g}, {steps} steps"
+    return Columns({name: np.array(values) for name, values in arrays.items()}, about)
 
 
 def frontier_of_steps(
@@ -298,24 +282,15 @@ def frontier_of_steps(
     delta: float,
     adjacency: Adjacency | str,
     points: int = 7,
-    advance: Advance = _quiet,
-) -> Curve:
+    progress: Progress | None = None,
+) -> Columns:
     """The planner's frontier: noise on the mean gradient that a target takes, against the number of steps.
 
     Columns are named after the planner's strategies; nan where the target cannot be met.
     """
-    from ..planning.frontiers import frontier
-
     steps = _checks.integer("steps", steps, low=1, remedy="pass the number of training steps")
     # From a thirtieth of the steps to thirty times as many.
     counts = np.unique(np.maximum(1.0, np.round(steps * np.geomspace(1 / 30, 30, checked_points(points)))))
-    done = 0
-
-    def progress(share: float, _: str) -> None:
-        nonlocal done
-        advance(round(100 * share) - done)
-        done = round(100 * share)
-
     found = frontier(
         over="steps", values=counts, dataset_size=dataset_size, max_batch_size=max_batch_size,
         sampling_probability=sampling_probability, epsilon=epsilon, delta=delta, adjacency=adjacency, progress=progress,
@@ -324,4 +299,4 @@ def frontier_of_steps(
     relation = _checks.choice("adjacency", adjacency, Adjacency)
     shape = f"n={scheme.dataset_size}, p={scheme.sampling_probability:.4g}, B={scheme.max_batch_size}"
     about = f"{relation}, epsilon={epsilon:g}, delta={delta:g}; {shape}"
-    return Curve({"steps": found.x, **found.series}, about)
+    return Columns({"steps": found.x, **found.series}, about)

@@ -1,6 +1,6 @@
-"""Pictures of the arrays in `filet.curves`, with matplotlib (`pip install 'filet[plot]'`).
+"""Pictures of the arrays in `filet.showing.columns`, with matplotlib (`pip install 'filet[plot]'`).
 
-Each function takes a `Curve` and an Axes (None makes one), draws, and returns the Axes. Colours are Okabe and Ito's,
+Each function takes `Columns` and an Axes (None makes one), draws, and returns the Axes. Colours are Okabe and Ito's,
 which colour-blind readers can tell apart; lines differ in style too. The assumptions stand under every picture.
 """
 
@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ..errors import MissingExtraError
-from .columns import Curve
+from ..planning.strategies import STRATEGIES
+from .columns import Columns
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -46,9 +47,9 @@ def new_axes(width: float = 6.4, height: float = 4.2) -> Axes:
     return figure.add_subplot()
 
 
-def finish(ax: Axes, curve: Curve, x: str, y: str, title: str, *, legend: bool = True) -> Axes:
+def finish(ax: Axes, columns: Columns, x: str, y: str, title: str, *, legend: bool = True) -> Axes:
     """Labels, title, grid and the assumptions below the picture."""
-    about = "\n".join(textwrap.wrap(curve.assumptions, 88))
+    about = "\n".join(textwrap.wrap(columns.assumptions, 88))
     ax.set_xlabel(f"{x}\n" if not about else x)
     ax.set_ylabel(y)
     ax.set_title(title, fontsize="medium", loc="left")
@@ -65,42 +66,42 @@ def finish(ax: Axes, curve: Curve, x: str, y: str, title: str, *, legend: bool =
     return ax
 
 
-def plot_epsilon_of_steps(curve: Curve, ax: Axes | None = None) -> Axes:
+def plot_epsilon_of_steps(columns: Columns, ax: Axes | None = None) -> Axes:
     """Epsilon against the number of steps, one line for each analysis, and the best known attack from below."""
     ax = ax or new_axes()
-    for name in curve.columns:
+    for name in columns.arrays:
         if name == "steps":
             continue
         colour, style, label = _STYLES[name.removeprefix("epsilon_")]
-        values = np.where(np.isfinite(curve[name]), curve[name], np.nan)
+        values = np.where(np.isfinite(columns[name]), columns[name], np.nan)
         if not np.isfinite(values).any():
             label += " (infinite)"
-        ax.plot(curve["steps"], values, color=colour, linestyle=style, label=label)
+        ax.plot(columns["steps"], values, color=colour, linestyle=style, label=label)
     ax.set_ylim(bottom=0.0)
     ax.set_xlim(left=0.0)
-    return finish(ax, curve, "training steps", "epsilon", "Privacy spent")
+    return finish(ax, columns, "training steps", "epsilon", "Privacy spent")
 
 
-def plot_delta_of_epsilon(curve: Curve, ax: Axes | None = None) -> Axes:
+def plot_delta_of_epsilon(columns: Columns, ax: Axes | None = None) -> Axes:
     """Delta against epsilon on a logarithmic scale, with the numerical bracket."""
     ax = ax or new_axes()
-    shown = curve["delta_upper"] > 0
-    ax.plot(curve["epsilon"][shown], curve["delta_upper"][shown], color=BLUE, label="certified upper bound")
-    low = curve["delta_lower"] > 0
-    ax.plot(curve["epsilon"][low], curve["delta_lower"][low], color=ORANGE, linestyle="--",
+    shown = columns["delta_upper"] > 0
+    ax.plot(columns["epsilon"][shown], columns["delta_upper"][shown], color=BLUE, label="certified upper bound")
+    low = columns["delta_lower"] > 0
+    ax.plot(columns["epsilon"][low], columns["delta_lower"][low], color=ORANGE, linestyle="--",
             label="lower bound of the same analysis")  # fmt: skip
-    reached = curve["delta_attack"] > 0
-    ax.plot(curve["epsilon"][reached], curve["delta_attack"][reached], color=GREY, linestyle="-.",
+    reached = columns["delta_attack"] > 0
+    ax.plot(columns["epsilon"][reached], columns["delta_attack"][reached], color=GREY, linestyle="-.",
             label="one attack reaches this (proven)")  # fmt: skip
     ax.set_yscale("log")
-    return finish(ax, curve, "epsilon", "delta", "Privacy profile of the run")
+    return finish(ax, columns, "epsilon", "delta", "Privacy profile of the run")
 
 
-def plot_trade_off(curve: Curve, ax: Axes | None = None) -> Axes:
+def plot_trade_off(columns: Columns, ax: Axes | None = None) -> Axes:
     """True against false positive rate of membership attacks: what is possible at most, and what one attack does."""
     ax = ax or new_axes()
-    x = curve["false_positive_rate"]
-    upper, lower = curve["true_positive_rate_upper"], curve["true_positive_rate_lower"]
+    x = columns["false_positive_rate"]
+    upper, lower = columns["true_positive_rate_upper"], columns["true_positive_rate_lower"]
     ax.fill_between(x, lower, upper, color=BLUE, alpha=0.15, linewidth=0, label="the best attack lies here")
     ax.plot(x, upper, color=BLUE, label="no attack does better (proven)")
     ax.plot(x, lower, color=ORANGE, linestyle="--", label="one attack reaches this (proven)")
@@ -108,34 +109,36 @@ def plot_trade_off(curve: Curve, ax: Axes | None = None) -> Axes:
     ax.set_xscale("log")
     ax.set_yscale("log")
     ax.set_ylim(top=1.2)
-    return finish(ax, curve, "false positive rate", "true positive rate", "Membership inference")
+    return finish(ax, columns, "false positive rate", "true positive rate", "Membership inference")
 
 
-def plot_batch_sizes(curve: Curve, ax: Axes | None = None) -> Axes:
+def plot_batch_sizes(columns: Columns, ax: Axes | None = None) -> Axes:
     """Chance of each batch size, with the cap."""
     ax = ax or new_axes()
-    size, cap = curve["size"], curve.marks["max_batch_size"]
+    size, cap = columns["size"], columns.marks["max_batch_size"]
     inside = size <= cap
-    ax.fill_between(size[inside], 0, curve["probability"][inside], step="mid", color=BLUE, alpha=0.3, linewidth=0)
-    ax.step(size[inside], curve["probability"][inside], where="mid", color=BLUE, label="batch size")
-    ax.step(size, curve["probability_without_cap"], where="mid", color=ORANGE, linestyle="--", linewidth=1.0,
+    ax.fill_between(size[inside], 0, columns["probability"][inside], step="mid", color=BLUE, alpha=0.3, linewidth=0)
+    ax.step(size[inside], columns["probability"][inside], where="mid", color=BLUE, label="batch size")
+    ax.step(size, columns["probability_without_cap"], where="mid", color=ORANGE, linestyle="--", linewidth=1.0,
             label="Poisson, without the cap")  # fmt: skip
     ax.axvline(cap, color=RED, linestyle=":", label=f"cap {cap:g}")
-    ax.axvline(curve.marks["mean"], color=GREY, linestyle="-.", linewidth=0.8, label=f"mean {curve.marks['mean']:.1f}")
+    ax.axvline(
+        columns.marks["mean"], color=GREY, linestyle="-.", linewidth=0.8, label=f"mean {columns.marks['mean']:.1f}"
+    )
     ax.set_ylim(bottom=0.0)
-    return finish(ax, curve, "examples in a batch", "probability", "Batch sizes")
+    return finish(ax, columns, "examples in a batch", "probability", "Batch sizes")
 
 
-def plot_utilization_of_cap(curve: Curve, ax: Axes | None = None) -> Axes:
+def plot_utilization_of_cap(columns: Columns, ax: Axes | None = None) -> Axes:
     """Share of the rows in use against the cap, one line for each policy and analysis."""
     ax = ax or new_axes()
-    for name in curve.columns:
+    for name in columns.arrays:
         if name == "max_batch_size":
             continue
         colour, style, label = _STYLES[name.removeprefix("utilization_")]
         ax.plot(
-            curve["max_batch_size"],
-            100 * curve[name],
+            columns["max_batch_size"],
+            100 * columns[name],
             color=colour,
             linestyle=style,
             marker="o",
@@ -143,32 +146,27 @@ def plot_utilization_of_cap(curve: Curve, ax: Axes | None = None) -> Axes:
             label=label,
         )
     ax.set_xscale("log", base=2)
-    ax.set_xticks(curve["max_batch_size"], [f"{cap:g}" for cap in curve["max_batch_size"]])
+    ax.set_xticks(columns["max_batch_size"], [f"{cap:g}" for cap in columns["max_batch_size"]])
     ax.minorticks_off()
     ax.set_ylim(0, 100)
     return finish(
-        ax, curve, "max_batch_size (rows)", "rows that hold examples (%)", "Compute in use at the same privacy"
+        ax, columns, "max_batch_size (rows)", "rows that hold examples (%)", "Compute in use at the same privacy"
     )
 
 
-def plot_frontier(curve: Curve, ax: Axes | None = None) -> Axes:
+def plot_frontier(columns: Columns, ax: Axes | None = None) -> Axes:
     """The planner's frontier: noise on the mean gradient against the steps, one line for each strategy."""
     ax = ax or new_axes()
-    names = {
-        "union": "truncate_union",
-        "note": "truncate_note",
-        "truncate": "truncate_refined",
-        "reject": "reject_refined",
-    }
-    for name, style_name in names.items():
-        colour, style, label = _STYLES[style_name]
-        if not np.isfinite(curve[name]).any():
+    for strategy in reversed(STRATEGIES):
+        name = strategy.name
+        colour, style, label = _STYLES[f"{strategy.overflow}_{strategy.analysis}"]
+        if not np.isfinite(columns[name]).any():
             label += " (impossible)"
-        ax.plot(curve["steps"], curve[name], color=colour, linestyle=style, marker="o", markersize=3, label=label)
+        ax.plot(columns["steps"], columns[name], color=colour, linestyle=style, marker="o", markersize=3, label=label)
     ax.set_xscale("log")
     ax.set_yscale("log")
     unit = "noise on the mean gradient\n(clipping norms, one step)"
-    return finish(ax, curve, "training steps", unit, "Noise that the target takes")
+    return finish(ax, columns, "training steps", unit, "Noise that the target takes")
 
 
 def save(ax: Axes, path: Any) -> None:

@@ -1,4 +1,4 @@
-"""Words, tables and files: numbers rounded to the safe side, the privacy statement, atomic writing.
+"""The privacy statement of a run, in words that can be checked against the proofs.
 
 Nothing heavy is imported at the top, so that the command line starts quickly.
 """

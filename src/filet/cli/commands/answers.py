@@ -15,6 +15,7 @@ from ..group import TARGET_NOT_MET, Group
 from ..options import (
     ADJACENCIES,
     INTEGER,
+    OVERFLOWS,
     adjacency_option,
     analysis_option,
     asked_delta,
@@ -26,13 +27,14 @@ from ..options import (
     run_options,
     scheme_options,
 )
-from ..output import describe_run, note, print_json, print_pairs, print_table, progress
+from ..output import describe_run, note, print_json, print_pairs, print_table, progress_bar
 from .files import plot, sample
 from .search import calibrate, plan
 
 if TYPE_CHECKING:
+    from ..._progress import Progress
     from ...scheme import CappedPoisson
-    from ..run_file import Run
+    from ..run_file import RunFile
 
 
 _CONTEXT = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
@@ -78,25 +80,25 @@ def epsilon(ctx: click.Context, /, as_json: bool, **options: Any) -> None:
         asked = {**describe_run(curve), "delta": delta, "max_epsilon": run.max_epsilon}
         print_json("epsilon", asked, {**result, "target_met": _met(run, bounds.upper)})
     else:
-        pairs = [
+        known = [] if attack is None else [("best known attack", f"{round_down(attack)} (no analysis can show less)")]
+        print_pairs([
             ("epsilon", round_up(bounds.upper)),
             ("delta", repr(delta)),
             ("adjacency", str(curve.adjacency)),
             ("proven interval", f"[{round_down(bounds.lower, 6)}, {round_up(bounds.upper, 6)}] for this analysis"),
-        ]
-        if attack is not None:
-            pairs.append(("best known attack", f"{round_down(attack)} (no analysis can show less)"))
-        print_pairs(pairs + _facts(run))
+            *known,
+            *_facts(run),
+        ])  # fmt: skip
     if _met(run, bounds.upper) is False:
         note(f"epsilon {round_up(bounds.upper)} is above max_epsilon {run.max_epsilon!r}")
         ctx.exit(TARGET_NOT_MET)
 
 
-def _met(run: Run, value: float) -> bool | None:
+def _met(run: RunFile, value: float) -> bool | None:
     return None if run.max_epsilon is None else value <= run.max_epsilon
 
 
-def _attack(run: Run, delta: float) -> float | None:
+def _attack(run: RunFile, delta: float) -> float | None:
     """The best known lower bound on the true epsilon; None for runs of several phases."""
     from ...accounting.lower_bounds import epsilon_lower_bound
 
@@ -113,7 +115,7 @@ def _attack(run: Run, delta: float) -> float | None:
         return None
 
 
-def _facts(run: Run) -> list[tuple[str, str]]:
+def _facts(run: RunFile) -> list[tuple[str, str]]:
     """What a reader wants to see beside the number."""
     from ..._numbers import round_up
 
@@ -198,7 +200,6 @@ def compare(as_json: bool, adjacency: tuple[str, ...], **options: Any) -> None:
     The row "no cap" is plain Poisson sampling with batches of any size. The rows "attack" are lower bounds: explicit
     neighbouring data sets prove that at least this much is lost.
     """
-    from ..._numbers import round_down, round_up
     from ..run_file import make_scheme, make_steps
 
     if not adjacency:
@@ -212,61 +213,74 @@ def compare(as_json: bool, adjacency: tuple[str, ...], **options: Any) -> None:
     scheme = make_scheme(options, "the command line")
     steps = make_steps(options, scheme, "the command line")
     sigma = options["noise_multiplier"]
-    rows = _comparison(scheme, sigma, steps, value, wanted)
+    with progress_bar("accounting") as progress:
+        rows = _comparison(scheme, sigma, steps, value, wanted, progress)
     if as_json:
-        asked = {key: getattr(scheme, key) for key in
-                 ("dataset_size", "sampling_probability", "max_batch_size", "cycle_length")}  # fmt: skip
+        asked = {key: entry for key, entry in scheme.to_dict().items() if key != "overflow"}
         print_json(
             "compare", {**asked, "noise_multiplier": sigma, "steps": steps, "delta": value, "adjacency": wanted}, rows
         )
         return
-    header = ["policy", "analysis", "utilization", *wanted]
-    print_table(header, [
-        [row["policy"], row["analysis"], f"{100 * row['utilization']:.1f} %" if row["utilization"] is not None else "-",
-         *("-" if row["epsilon"][a] is None else
-           (round_down if row["analysis"] == "attack" else round_up)(row["epsilon"][a]) for a in wanted)]
-        for row in rows
-    ])  # fmt: skip
+    print_table(["policy", "analysis", "utilization", *wanted], [_compared(row) for row in rows])
 
 
-def _comparison(
-    scheme: CappedPoisson, sigma: float, steps: int, delta: float, wanted: list[str]
-) -> list[dict[str, Any]]:
+def _compared(row: dict[str, Any]) -> list[str]:
+    """A line of the table: attacks are lower bounds and rounded down."""
+    from ..._numbers import round_down, round_up
+
+    rounded = round_down if row["analysis"] == "attack" else round_up
+    used = "-" if row["utilization"] is None else f"{100 * row['utilization']:.1f} %"
+    figures = ("-" if value is None else rounded(value) for value in row["epsilon"].values())
+    return [row["policy"], row["analysis"], used, *figures]
+
+
+def _comparison(scheme: CappedPoisson, sigma: float, steps: int, delta: float, wanted: list[str],
+                progress: Progress | None) -> list[dict[str, Any]]:  # fmt: skip
+    """A row for each policy and analysis, with an epsilon for each adjacency; None where there is none."""
     from dataclasses import replace
 
+    from ..._progress import reported
+
+    rows: list[dict[str, Any]] = [
+        {"policy": policy, "analysis": analysis, "utilization": None, "epsilon": dict.fromkeys(wanted)}
+        for policy, analysis in _compared_kinds()
+    ]
+    tries = [(row, adjacency) for row in rows for adjacency in wanted]
+    for row, adjacency in reported(tries, progress, lambda one: f"{one[0]['policy']}, {one[0]['analysis']}, {one[1]}"):
+        free = row["policy"] == "no cap"
+        change: dict[str, Any] = {"max_batch_size": scheme.group_size} if free else {"overflow": row["policy"]}
+        try:
+            changed = replace(scheme, **change)
+            row["utilization"] = None if free else changed.utilization
+            row["epsilon"][adjacency] = _epsilon(changed, sigma, steps, delta, adjacency, row["analysis"])
+        except NotCertifiedError as error:
+            note(str(error))
+        except InvalidArgumentError as error:
+            if row["policy"] != "reject":  # only reject can be impossible where the others are not
+                raise
+            note(str(error))
+    return rows
+
+
+def _compared_kinds() -> list[tuple[str, str]]:
+    """Policy and analysis of each row: the strategies of plans, with the attack on each policy, and no cap at all."""
+    from ...planning.strategies import STRATEGIES
+
+    kinds = [("no cap", "refined")]
+    for policy in OVERFLOWS:
+        analyses = [str(one.analysis) for one in reversed(STRATEGIES) if str(one.overflow) == policy]
+        kinds += [(policy, analysis) for analysis in (*analyses, "attack")]
+    return kinds
+
+
+def _epsilon(scheme: CappedPoisson, sigma: float, steps: int, delta: float, adjacency: str, analysis: str) -> float:
     from ...accounting.accountant import account
     from ...accounting.lower_bounds import epsilon_lower_bound
 
-    cases: list[tuple[str, str, dict[str, Any]]] = [("no cap", "refined", {"max_batch_size": scheme.group_size})]
-    cases += [("truncate", analysis, {"overflow": "truncate"}) for analysis in ("union", "note", "refined", "attack")]
-    cases += [("reject", analysis, {"overflow": "reject"}) for analysis in ("refined", "attack")]
-    rows = []
-    with progress("accounting", len(cases) * len(wanted)) as advance:
-        for policy, analysis, change in cases:
-            row: dict[str, Any] = {"policy": policy, "analysis": analysis, "utilization": None, "epsilon": {}}
-            for adjacency in wanted:
-                row["epsilon"][adjacency] = None
-                try:
-                    changed = replace(scheme, **change)
-                    row["utilization"] = None if policy == "no cap" else changed.utilization
-                    if analysis == "attack":
-                        row["epsilon"][adjacency] = epsilon_lower_bound(
-                            changed, noise_multiplier=sigma, steps=steps, adjacency=adjacency, delta=delta
-                        )
-                    else:
-                        curve = account(
-                            changed, noise_multiplier=sigma, steps=steps, adjacency=adjacency, analysis=analysis
-                        )
-                        row["epsilon"][adjacency] = curve.epsilon(delta)
-                except NotCertifiedError as error:
-                    note(str(error))
-                except InvalidArgumentError as error:
-                    if policy != "reject":  # only reject can be impossible where the others are not
-                        raise
-                    note(str(error))
-                advance(1)
-            rows.append(row)
-    return rows
+    given: dict[str, Any] = {"noise_multiplier": sigma, "steps": steps, "adjacency": adjacency}
+    if analysis == "attack":
+        return epsilon_lower_bound(scheme, delta=delta, **given)
+    return float(account(scheme, analysis=analysis, **given).epsilon(delta))
 
 
 for _command in (calibrate, plan, sample, plot):

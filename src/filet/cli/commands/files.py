@@ -3,31 +3,35 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from ...errors import InvalidArgumentError
 from ..options import (
+    ANALYSES,
     INTEGER,
     adjacency_option,
     analysis_option,
     asked_delta,
     config_option,
     delta_option,
+    output_options,
     required,
     run_from,
     run_options,
     scheme_options,
 )
-from ..output import note, progress
+from ..output import check_output, note, progress_bar
 
 if TYPE_CHECKING:
+    from ..._progress import Progress
     from ...sampling.sampler import Batches
-    from ...showing.columns import Curve
+    from ...showing.columns import Columns
 
 
 _FORMATS = ("jsonl", "csv", "npy")
@@ -43,10 +47,8 @@ _FORMATS = ("jsonl", "csv", "npy")
 @click.option("--rank", type=INTEGER, help="Write this rank's share of every batch.")
 @click.option("--world-size", type=INTEGER, help="Number of ranks.")
 @click.option("--format", "form", type=click.Choice(_FORMATS), help="[default: from the file name, else jsonl]")
-@click.option(
-    "-o", "--output", type=click.Path(dir_okay=False), help="File to write, whole or not at all.  [default: stdout]"
-)
-def sample(form: str | None, output: str | None, **options: Any) -> None:
+@output_options("File to write, whole or not at all, for its owner only.  [default: stdout]")
+def sample(form: str | None, output: str | None, force: bool, **options: Any) -> None:
     """Batches of a run, one line a step, for pipelines in any language.
 
     Every line has max_batch_size entries: the row numbers in ascending order, then -1 for padding. JSON lines look like
@@ -54,6 +56,25 @@ def sample(form: str | None, output: str | None, **options: Any) -> None:
     their sizes, are secrets of the run.
     """
     from ..._files import whole_file
+
+    check_output(output, force)
+    batches = _batches(options)
+    form = form or _format_of(output)
+    if output is None:
+        if form == "npy":
+            raise InvalidArgumentError("npy is binary and needs a file; pass --output batches.npy")
+        for line in _lines(batches, form, None):
+            sys.stdout.write(line)
+        return
+    with whole_file(output, secret=True) as temporary, progress_bar("drawing") as progress:
+        if form == "npy":
+            _write_npy(batches, temporary, progress)
+        else:
+            with temporary.open("w", encoding="utf-8") as file:
+                file.writelines(_lines(batches, form, progress))
+
+
+def _batches(options: dict[str, Any]) -> Batches:
     from ..run_file import make_scheme
 
     for name in ("dataset_size", "max_batch_size", "steps"):
@@ -64,32 +85,14 @@ def sample(form: str | None, output: str | None, **options: Any) -> None:
         raise InvalidArgumentError("rank and world_size go together; pass both or neither")
     if options["rank"] is not None:
         sampler = sampler.shard(options["rank"], options["world_size"])
-    batches = sampler.batches(options["steps"], options["start"])
-    form = form or _format_of(output)
-    if output is None:
-        if form == "npy":
-            raise InvalidArgumentError("npy is binary and needs a file; pass --output batches.npy")
-        for line in _lines(batches, form):
-            sys.stdout.write(line)
-        return
-    with whole_file(output) as temporary, progress("drawing", len(batches)) as advance:
-        if form == "npy":
-            _write_npy(batches, temporary, advance)
-        else:
-            with temporary.open("w", encoding="utf-8") as file:
-                _write_lines(batches, form, file, advance)
+    return sampler.batches(options["steps"], options["start"])
 
 
 def _key(number: str | None, path: str | None) -> bytes | int | None:
     if number is not None and path is not None:
         raise InvalidArgumentError("key and key_file are both given; pass one of them")
     if path is not None:
-        try:
-            return Path(path).read_bytes()
-        except OSError as error:
-            raise InvalidArgumentError(
-                f"cannot read the key file {path!r}: {error.strerror}; pass a readable file"
-            ) from None
+        return _secret_bytes(path)
     if number is None:
         note("no key given: these batches come from a fresh key that is not kept, and cannot be drawn again")
         return None
@@ -99,6 +102,22 @@ def _key(number: str | None, path: str | None) -> bytes | int | None:
         # The value may be a secret: it is not repeated.
         raise InvalidArgumentError(
             "key is not an integer such as 7 or 0x1f; put secret bytes into a --key-file"
+        ) from None
+
+
+def _secret_bytes(path: str) -> bytes:
+    """What a key file holds; one that others can read, or put something else into, holds no secret."""
+    try:
+        with open(path, "rb") as file:
+            mode = os.fstat(file.fileno()).st_mode & 0o777
+            if os.name == "posix" and mode & 0o077:
+                raise InvalidArgumentError(
+                    f"the key file {path!r} is open to others (mode {mode:03o}); run chmod 600 on it, or make a new key"
+                )
+            return file.read()
+    except OSError as error:
+        raise InvalidArgumentError(
+            f"cannot read the key file {path!r}: {error.strerror}; pass a readable file"
         ) from None
 
 
@@ -113,11 +132,13 @@ def _format_of(output: str | None) -> str:
     return suffix
 
 
-def _lines(batches: Batches, form: str) -> Iterator[str]:
+def _lines(batches: Batches, form: str, progress: Progress | None) -> Iterator[str]:
+    from ..._progress import reported
+
     if form == "csv":
         batches.sampler[0]  # rows that memory cannot hold are refused here, before their names are written
         yield ",".join(["step", *map(str, range(batches.sampler.rows))]) + "\n"
-    for step, batch in zip(batches.steps, batches, strict=True):
+    for step, batch in zip(batches.steps, reported(batches, progress), strict=True):
         indices = batch.indices.tolist()
         yield (
             f"{step},{','.join(map(str, indices))}\n"
@@ -126,16 +147,11 @@ def _lines(batches: Batches, form: str) -> Iterator[str]:
         )
 
 
-def _write_lines(batches: Batches, form: str, file: IO[str], advance: Callable[[int], None]) -> None:
-    for number, line in enumerate(_lines(batches, form)):
-        file.write(line)
-        if number or form != "csv":
-            advance(1)
-
-
-def _write_npy(batches: Batches, path: Path, advance: Callable[[int], None]) -> None:
+def _write_npy(batches: Batches, path: Path, progress: Progress | None) -> None:
     import numpy as np
     from numpy.lib.format import open_memmap
+
+    from ..._progress import reported
 
     shape = (len(batches), batches.sampler.rows)
     if not len(batches):
@@ -143,9 +159,8 @@ def _write_npy(batches: Batches, path: Path, advance: Callable[[int], None]) -> 
             np.save(file, np.empty(shape, dtype=np.int64))
         return
     matrix = open_memmap(path, mode="w+", dtype=batches[0].indices.dtype, shape=shape)
-    for row, batch in enumerate(batches):
+    for row, batch in enumerate(reported(batches, progress)):
         matrix[row] = batch.indices
-        advance(1)
     matrix.flush()
 
 
@@ -161,8 +176,8 @@ KINDS = ("epsilon-steps", "delta-epsilon", "trade-off", "batch-sizes", "utilizat
 @config_option
 @click.option("--epsilon", type=float, help="Target, for utilization and frontier.")
 @click.option("--points", type=INTEGER, help="Number of points to compute.")
-@click.option("-o", "--output", required=True, type=click.Path(dir_okay=False), help="A .png, .svg, .pdf or .csv file.")
-def plot(kind: str, output: str, **options: Any) -> None:
+@output_options("A .png, .svg, .pdf or .csv file.", needed=True)
+def plot(kind: str, output: str, force: bool, **options: Any) -> None:
     """Draw a picture, or write its numbers to a .csv file.
 
     epsilon-steps: privacy spent over a run. delta-epsilon: the privacy profile. trade-off: power of membership attacks.
@@ -174,10 +189,11 @@ def plot(kind: str, output: str, **options: Any) -> None:
     suffix = Path(output).suffix.lstrip(".").lower()
     if suffix not in ("png", "svg", "pdf", "csv"):
         raise InvalidArgumentError(f"the file name {output!r} names no format; end it in .png, .svg, .pdf or .csv")
-    curve = _ARRAYS[kind](options)
+    check_output(output, force)
+    columns = _COLUMNS[kind](options)
     if suffix == "csv":
         with whole_file(output) as temporary:
-            temporary.write_text(curve.to_csv(), encoding="utf-8")
+            temporary.write_text(columns.to_csv(), encoding="utf-8")
         return
     from ...showing import plots
 
@@ -189,7 +205,7 @@ def plot(kind: str, output: str, **options: Any) -> None:
         "utilization": plots.plot_utilization_of_cap,
         "frontier": plots.plot_frontier,
     }[kind]
-    plots.save(draw(curve), output)
+    plots.save(draw(columns), output)
 
 
 def _points(options: dict[str, Any], default: int) -> int:
@@ -198,7 +214,7 @@ def _points(options: dict[str, Any], default: int) -> int:
     return checked_points(default if options["points"] is None else options["points"])
 
 
-def _epsilon_steps(options: dict[str, Any]) -> Curve:
+def _epsilon_steps(options: dict[str, Any]) -> Columns:
     from ...showing import columns
 
     run = run_from(options)
@@ -206,9 +222,9 @@ def _epsilon_steps(options: dict[str, Any]) -> Curve:
         raise InvalidArgumentError("epsilon-steps draws runs of one phase; pass a file with one, or options")
     phase = run.accountant.phases[0]
     one = options.get("analysis") or phase.scheme.overflow.value == "reject"
-    wanted = [phase.analysis.value] if one else ["refined", "note", "union"]
+    wanted = [phase.analysis.value] if one else list(ANALYSES)
     points = _points(options, 25)
-    with progress("accounting", points * (len(wanted) + 1)) as advance:
+    with progress_bar("accounting") as progress:
         return columns.epsilon_of_steps(
             phase.scheme,
             noise_multiplier=phase.noise_multiplier,
@@ -217,26 +233,26 @@ def _epsilon_steps(options: dict[str, Any]) -> Curve:
             adjacency=run.accountant.adjacency,
             analyses=wanted,
             points=points,
-            advance=advance,
+            progress=progress,
         )
 
 
-def _delta_epsilon(options: dict[str, Any]) -> Curve:
+def _delta_epsilon(options: dict[str, Any]) -> Columns:
     from ...showing import columns
 
     points = _points(options, 41)
-    with progress("accounting", points) as advance:
-        return columns.delta_of_epsilon(run_from(options).curve, points=points, advance=advance)
+    with progress_bar("accounting") as progress:
+        return columns.delta_of_epsilon(run_from(options).curve, points=points, progress=progress)
 
 
-def _trade_off(options: dict[str, Any]) -> Curve:
+def _trade_off(options: dict[str, Any]) -> Columns:
     from ...showing import columns
 
-    with progress("accounting", 2) as advance:
-        return columns.trade_off(run_from(options).curve, points=_points(options, 61), advance=advance)
+    with progress_bar("accounting") as progress:
+        return columns.trade_off(run_from(options).curve, points=_points(options, 61), progress=progress)
 
 
-def _batch_sizes(options: dict[str, Any]) -> Curve:
+def _batch_sizes(options: dict[str, Any]) -> Columns:
     from ...showing import columns
     from ..run_file import make_scheme
 
@@ -245,7 +261,7 @@ def _batch_sizes(options: dict[str, Any]) -> Curve:
     return columns.batch_sizes(make_scheme(options, "the command line"))
 
 
-def _utilization(options: dict[str, Any]) -> Curve:
+def _utilization(options: dict[str, Any]) -> Columns:
     from ...scheme import CappedPoisson
     from ...showing import columns
 
@@ -256,23 +272,23 @@ def _utilization(options: dict[str, Any]) -> Curve:
     # Caps from an eighth of the given one to eight times it, as far as the data set allows.
     factors = [2 ** (6 * i / max(points - 1, 1) - 3) for i in range(points)]
     caps = sorted({min(given["dataset_size"], max(1, round(cap * factor))) for factor in factors})
-    with progress("calibrating", len(caps) * len(columns.STRATEGIES)) as advance:
-        return columns.utilization_of_cap(max_batch_sizes=caps, advance=advance, **given)
+    with progress_bar("calibrating") as progress:
+        return columns.utilization_of_cap(max_batch_sizes=caps, progress=progress, **given)
 
 
-def _frontier(options: dict[str, Any]) -> Curve:
+def _frontier(options: dict[str, Any]) -> Columns:
     from ...showing import columns
     from ..run_file import make_scheme
 
     names = ("dataset_size", "max_batch_size", "steps", "epsilon", "delta", "adjacency")
     given = {name: required(options, name) for name in names}
     rate = make_scheme(options, "the command line").sampling_probability
-    with progress("planning", 100) as advance:
-        points = _points(options, 7)
-        return columns.frontier_of_steps(sampling_probability=rate, points=points, advance=advance, **given)
+    points = _points(options, 7)
+    with progress_bar("planning") as progress:
+        return columns.frontier_of_steps(sampling_probability=rate, points=points, progress=progress, **given)
 
 
-_ARRAYS: dict[str, Callable[[dict[str, Any]], Curve]] = {
+_COLUMNS: dict[str, Callable[[dict[str, Any]], Columns]] = {
     "epsilon-steps": _epsilon_steps,
     "delta-epsilon": _delta_epsilon,
     "trade-off": _trade_off,

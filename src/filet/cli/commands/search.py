@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from ...errors import InvalidArgumentError, NoSolutionError
+from ...errors import InvalidArgumentError
 from ..options import INTEGER, adjacency_option, analysis_option, delta_option, json_option, required, run_options
-from ..output import note, print_json, print_pairs, print_table, progress
+from ..output import print_json, print_pairs, progress_bar
+
+if TYPE_CHECKING:
+    from ...scheme import CappedPoisson
 
 UNKNOWNS = ("noise-multiplier", "steps", "sampling-probability")
 
@@ -32,64 +35,69 @@ def calibrate(unknown: str, as_json: bool, **options: Any) -> None:
     """
     from dataclasses import replace
 
-    from ... import _checks
-    from ..._numbers import round_up
     from ...accounting.accountant import account
     from ...planning import calibration
-    from ...planning.target import Target
-    from ..run_file import make_scheme, make_steps
 
     name = unknown.replace("-", "_")
+    target = _target(name, options)
+    scheme, known = _known(name, options)
+    found = getattr(calibration, f"calibrate_{name}")(scheme, **known, **target)
+    if name == "sampling_probability":
+        scheme, run = replace(scheme, sampling_probability=found), known
+    else:
+        run = {**known, name: found}
+    spent = account(scheme, **run, adjacency=target["adjacency"], analysis=target["analysis"]).epsilon(target["delta"])
+    if as_json:
+        inputs = {key: value for key, value in scheme.to_dict().items() if key != name}
+        result = {name: found, "epsilon": spent, "utilization": scheme.utilization}
+        print_json("calibrate", {**inputs, **known, **target}, result)
+        return
+    _print_found(unknown, found, spent, target, scheme)
+
+
+def _target(name: str, options: dict[str, Any]) -> dict[str, Any]:
+    """What is to be met; the unknown itself must not be given."""
     taken = {"steps": ("steps", "epochs"), "sampling_probability": ("sampling_probability", "expected_batch_size")}
     for given in taken.get(name, (name,)):
         if options.get(given) is not None:
             raise InvalidArgumentError(f"{given} is what is looked for; drop --{given.replace('_', '-')}")
     target = {key: required(options, key) for key in ("epsilon", "delta", "adjacency")}
-    target["analysis"] = options.get("analysis") or "refined"
+    return {**target, "analysis": options.get("analysis") or "refined"}
+
+
+def _known(name: str, options: dict[str, Any]) -> tuple[CappedPoisson, dict[str, Any]]:
+    """The scheme, and the rest of the run that is not looked for."""
+    from ... import _checks
+    from ..run_file import make_scheme, make_steps
+
     for key in ("dataset_size", "max_batch_size"):
         required(options, key)
     if name == "sampling_probability":
-        # Any value will do here: it is what is looked for.
-        scheme = make_scheme({**options, "sampling_probability": 0.5}, "the command line")
-    else:
-        scheme = make_scheme(options, "the command line")
+        if options.get("epochs") is not None:
+            raise InvalidArgumentError("epochs depend on the sampling probability that is looked for; pass --steps")
+        options = {**options, "sampling_probability": 0.5}  # any value will do: it is what is looked for
+    scheme = make_scheme(options, "the command line")
     known: dict[str, Any] = {}
     if name != "noise_multiplier":
         known["noise_multiplier"] = _checks.noise_multiplier(required(options, "noise_multiplier"))
     if name != "steps":
         known["steps"] = make_steps(options, scheme, "the command line")
-        if name == "sampling_probability" and options.get("epochs") is not None:
-            raise InvalidArgumentError("epochs depend on the sampling probability that is looked for; pass --steps")
-    Target.checked(**target)
-    try:
-        found = getattr(calibration, f"calibrate_{name}")(scheme, **known, **target)
-    except InvalidArgumentError as error:  # the arguments were checked above, so the target is out of reach
-        raise NoSolutionError(str(error)) from None
-    run = {**known, name: found}
-    if name == "sampling_probability":
-        scheme = replace(scheme, sampling_probability=run.pop(name))
-    spent = account(scheme, **run, adjacency=target["adjacency"], analysis=target["analysis"]).epsilon(target["delta"])
-    if as_json:
-        inputs = {**_scheme_keys(scheme), **known, **target}
-        if name == "sampling_probability":
-            del inputs[name]
-        print_json("calibrate", inputs, {name: found, "epsilon": spent, "utilization": scheme.utilization})
-        return
+    return scheme, known
+
+
+def _print_found(unknown: str, found: float, spent: float, target: dict[str, Any], scheme: CappedPoisson) -> None:
+    from ..._numbers import round_up
+
     # More noise costs less privacy, so its text is rounded up; the others are shown in full.
     print_pairs(
         [
-            (unknown, round_up(found, 6) if name == "noise_multiplier" else repr(found)),
+            (unknown, round_up(found, 6) if unknown == "noise-multiplier" else repr(found)),
             ("epsilon", f"{round_up(spent)} (target {target['epsilon']!r})"),
             ("delta", repr(target["delta"])),
             ("adjacency", target["adjacency"]),
             ("utilization", f"{100 * scheme.utilization:.1f} % of {scheme.max_batch_size} rows"),
         ]
     )
-
-
-def _scheme_keys(scheme: Any) -> dict[str, Any]:
-    names = ("dataset_size", "sampling_probability", "max_batch_size", "cycle_length")
-    return {**{name: getattr(scheme, name) for name in names}, "overflow": scheme.overflow.value}
 
 
 @click.command()
@@ -111,60 +119,16 @@ def plan(as_json: bool, **options: Any) -> None:
     Example: filet plan --dataset-size 60000 --max-batch-size 256 --steps 14000 --epsilon 3 --delta 1e-5
     --adjacency zero-out
     """
-    from ..._numbers import round_up
     from ...planning import planner
 
-    names = ("dataset_size", "epsilon", "delta", "adjacency")
-    given = {name: required(options, name) for name in names}
+    given = {name: required(options, name) for name in ("dataset_size", "epsilon", "delta", "adjacency")}
     given["max_batch_size"] = required({"max_batch_size": options["max_batch_size"] or None}, "max_batch_size")
     if not options["steps"] and options["epochs"] is None:
         raise InvalidArgumentError("steps is missing; pass --steps, or --epochs")
-    with progress("planning", 1000) as advance:
-        done = 0
-
-        def report(share: float, _: str) -> None:
-            nonlocal done
-            advance(round(1000 * share) - done)
-            done = round(1000 * share)
-
-        try:
-            found = planner.plan(
-                **given,
-                steps=options["steps"] or None,
-                epochs=options["epochs"],
-                cycle_length=options["cycle_length"],
-                progress=report,
-            )
-        except InvalidArgumentError as error:
-            if "cannot be met" in str(error):
-                raise NoSolutionError(str(error)) from None
-            raise
-    for reason in found.skipped:
-        note(f"skipped {reason}")
+    budget = {name: options[name] for name in ("steps", "epochs", "cycle_length")}
+    with progress_bar("planning") as progress:
+        found = planner.plan(**given, **{**budget, "steps": budget["steps"] or None}, progress=progress)
     if as_json:
-        inputs = {
-            **given,
-            "steps": options["steps"],
-            "epochs": options["epochs"],
-            "cycle_length": options["cycle_length"],
-        }
-        print_json("plan", inputs, found.to_dict())
+        print_json("plan", {**given, **budget}, found.to_dict())
         return
-    header = ["option", "batch", "steps", "probability", "noise", "rows used", "overflow", "noise/example", "x ideal"]
-    print_table(
-        header,
-        [
-            [
-                option.name + (" *" if option is found.best else ""),
-                str(option.max_batch_size),
-                str(option.steps),
-                repr(option.scheme.sampling_probability),
-                round_up(option.noise_multiplier, 6),
-                f"{100 * option.utilization:.1f} %",
-                round_up(option.overflow_probability, 2),
-                round_up(option.effective_noise),
-                round_up(option.ratio_to_ideal),
-            ]
-            for option in found.options
-        ],
-    )
+    click.echo(found.table())

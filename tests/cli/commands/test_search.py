@@ -1,0 +1,91 @@
+"""The commands that search: what they find meets the target; no solution is not a wrong argument."""
+
+import json
+import re
+
+import pytest
+from tests.cli.invoke import RUN, SCHEME, TARGET, one_line, run
+
+import filet
+
+
+@pytest.mark.parametrize("unknown", ["noise-multiplier", "steps", "sampling-probability"])
+def test_calibrated_runs_meet_the_target(unknown):
+    given = {"noise-multiplier": ["--noise-multiplier", 1], "steps": ["--steps", 1000],
+             "sampling-probability": ["--expected-batch-size", 256]}  # fmt: skip
+    options = [part for name, parts in given.items() if name != unknown for part in parts]
+    sizes = ["--dataset-size", 60_000, "--max-batch-size", 300]
+    answer = json.loads(run("calibrate", unknown, *sizes, *options, *TARGET, "--json").stdout)
+    found = answer["result"][unknown.replace("-", "_")]
+    values = {"noise_multiplier": 1.0, "steps": 1000, "sampling_probability": 256 / 60_000} | {
+        unknown.replace("-", "_"): found
+    }
+    scheme = filet.CappedPoisson(60_000, values["sampling_probability"], 300)
+    spent = filet.account(
+        scheme, noise_multiplier=values["noise_multiplier"], steps=values["steps"], adjacency="zero-out"
+    ).epsilon(1e-5)
+    assert spent == answer["result"]["epsilon"]
+    assert 2.9 < spent <= 3.0
+
+
+def test_printed_noise_is_rounded_up_so_that_it_still_meets_the_target():
+    options = ["noise-multiplier", *SCHEME, "--steps", 1000, *TARGET]
+    exact = json.loads(run("calibrate", *options, "--json").stdout)["result"]["noise_multiplier"]
+    shown = re.search(r"^noise-multiplier +(\S+)$", run("calibrate", *options).stdout, re.M)[1]
+    assert exact <= float(shown) <= exact * 1.00001
+
+
+def test_what_is_looked_for_cannot_be_given():
+    assert "drop --steps" in one_line(run("calibrate", "steps", *RUN, *TARGET), 2)
+    assert "drop --epochs" in one_line(run("calibrate", "steps", *SCHEME, "--epochs", 1, *TARGET), 2)
+    assert "pass --steps" in one_line(
+        run("calibrate", "sampling-probability", "--dataset-size", 10, "--max-batch-size", 5, "--epochs", 1,
+            "--noise-multiplier", 1, *TARGET), 2)  # fmt: skip
+
+
+IMPOSSIBLE = {
+    "nothing meets it, probability": (
+        ["calibrate", "sampling-probability", "--dataset-size", 60_000, "--max-batch-size", 300, "--steps", 10,
+         "--noise-multiplier", 0, *TARGET], "cannot be met"),
+    "nothing meets it, steps": (
+        ["calibrate", "steps", *SCHEME, "--noise-multiplier", 0.3, "--epsilon", 0.1, "--delta", "1e-9", "--adjacency", "zero-out"],
+        "even one step"),
+    "everything meets it": (["calibrate", "steps", *SCHEME, "--noise-multiplier", "inf", *TARGET], "any number of steps"),
+    "no plan": (
+        ["plan", "--dataset-size", 1000, "--max-batch-size", 900, "--steps", 10**7, "--epsilon", 1e-9, "--delta", 1e-30,
+         "--adjacency", "add-remove"], "cannot be met by any strategy"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", IMPOSSIBLE)
+def test_a_target_without_a_solution_is_code_1(case):
+    arguments, words = IMPOSSIBLE[case]
+    assert words in one_line(run(*arguments), 1)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["calibrate", "steps", *SCHEME, "--noise-multiplier", -1, *TARGET], "noise_multiplier=-1.0 is negative"),
+        (["calibrate", "noise-multiplier", *SCHEME, "--steps", 0, *TARGET], "steps=0 is below 1"),
+        (["calibrate", "noise-multiplier", *SCHEME, "--steps", 9, "--overflow", "reject", "--analysis", "note", *TARGET],
+         "analysis='note' is for overflow='truncate'"),
+        (["plan", "--dataset-size", 10, "--max-batch-size", 5, "--steps", 0, *TARGET], "steps=0 is below 1"),
+    ],
+)  # fmt: skip
+def test_a_wrong_argument_of_a_search_is_code_2(arguments, words):
+    assert words in one_line(run(*arguments), 2)
+
+
+def test_plan_ranks_options_that_meet_the_target_and_prints_the_librarys_table():
+    options = ["plan", "--dataset-size", 60_000, "--max-batch-size", 256, "--steps", 1000, *TARGET]
+    answer = json.loads(run(*options, "--json").stdout)["result"]
+    noise = [option["run_noise"] for option in answer["options"]]
+    assert noise == sorted(noise)
+    assert all(option["epsilon"] <= 3.0 for option in answer["options"])
+    assert answer["options"][answer["best"]]["name"] == "reject"
+    plan = filet.plan(
+        dataset_size=60_000, max_batch_size=256, steps=1000, epsilon=3.0, delta=1e-5, adjacency="zero-out"
+    )
+    assert run(*options).stdout == plan.table() + "\n"
+    assert "steps is missing" in one_line(run(*options[:5], *TARGET), 2)

@@ -1,0 +1,84 @@
+"""Options that commands share: what they accept, what goes together, and what is missing."""
+
+import click
+import pytest
+from click.testing import CliRunner
+
+from filet.cli.options import INTEGER, RUN_NAMES, asked_delta, output_options, required, run_from, run_options
+from filet.errors import InvalidArgumentError
+
+GIVEN = {"dataset_size": 100, "sampling_probability": 0.1, "max_batch_size": 20, "noise_multiplier": 1.0, "steps": 5,
+         "adjacency": "zero-out"}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("text", "number"), [("60000", 60_000), ("60_000", 60_000), ("6e4", 60_000), ("-3", -3), (7, 7)]
+)
+def test_whole_numbers_are_read_in_every_usual_form(text, number):
+    assert INTEGER.convert(text, None, None) == number
+
+
+@pytest.mark.parametrize("text", ["12.5", "", "abc", "nan", "inf", "1e400", "1e17", "0x10"])
+def test_what_is_not_a_whole_number_is_refused(text):
+    with pytest.raises(click.BadParameter, match="is not a whole number"):
+        INTEGER.convert(text, None, None)
+
+
+def test_the_options_of_a_run_are_those_that_run_from_reads():
+    @click.command()
+    @run_options
+    def command(**options):
+        pass
+
+    assert {parameter.name for parameter in command.params} | {"analysis", "adjacency"} == set(RUN_NAMES)
+
+
+def test_a_run_and_its_question_come_from_the_options():
+    run = run_from({**GIVEN, "delta": 1e-3, "max_epsilon": 2.0, "epochs": None, "config": None})
+    assert (run.delta, run.max_epsilon) == (1e-3, 2.0)
+    [phase] = run.accountant.phases
+    assert (phase.steps, phase.noise_multiplier, phase.scheme.dataset_size) == (5, 1.0, 100)
+    assert asked_delta(run) == 1e-3
+
+
+def test_the_question_of_the_command_line_wins_over_the_files(tmp_path):
+    path = tmp_path / "run.toml"
+    path.write_text('adjacency = "zero-out"\ndelta = 1e-5\nmax_epsilon = 3.0\n[[gaussian]]\nnoise_multiplier = 2.0\n')
+    assert run_from({"config": str(path)}).delta == 1e-5
+    run = run_from({"config": str(path), "delta": 1e-7})
+    assert (run.delta, run.max_epsilon) == (1e-7, 3.0)
+    with pytest.raises(InvalidArgumentError, match="drop --steps"):
+        run_from({"config": str(path), "steps": 3})
+
+
+@pytest.mark.parametrize("name", ["adjacency", "dataset_size", "max_batch_size", "noise_multiplier"])
+def test_what_has_no_default_is_named(name):
+    option = "--" + name.replace("_", "-")
+    with pytest.raises(InvalidArgumentError, match=f"{name} is missing; pass {option} "):
+        run_from({key: value for key, value in GIVEN.items() if key != name})
+    with pytest.raises(InvalidArgumentError, match="is missing"):
+        required({name: None}, name)
+
+
+@pytest.mark.parametrize(
+    ("question", "words"), [({"delta": 2.0}, "not in \\(0, 1\\)"), ({"max_epsilon": -1.0}, "not in")]
+)
+def test_the_question_is_checked_as_in_a_file(question, words):
+    with pytest.raises(InvalidArgumentError, match=words):
+        run_from({**GIVEN, **question})
+
+
+def test_a_missing_delta_is_asked_for():
+    with pytest.raises(InvalidArgumentError, match="delta is missing; pass --delta"):
+        asked_delta(run_from(GIVEN))
+
+
+def test_output_comes_with_force():
+    @click.command()
+    @output_options("A file.", needed=True)
+    def command(output, force):
+        click.echo(f"{output} {force}")
+
+    assert CliRunner().invoke(command, ["-o", "a.csv"]).output == "a.csv False\n"
+    assert CliRunner().invoke(command, ["--output", "a.csv", "--force"]).output == "a.csv True\n"
+    assert CliRunner().invoke(command, []).exit_code == 2

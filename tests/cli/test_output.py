@@ -1,0 +1,102 @@
+"""What commands print: strict JSON, tables that are never cut, bars for terminals only."""
+
+import fcntl
+import json
+import os
+import pty
+import struct
+import subprocess
+import sys
+import termios
+
+import pytest
+from tests.cli.invoke import ENVIRONMENT, RUN
+
+import filet
+from filet.cli.output import check_output, describe_run, note, print_json, print_pairs, progress_bar
+from filet.errors import InvalidArgumentError
+
+
+def test_progress_bars_go_to_the_terminal_of_stderr_and_not_into_results():
+    main_end, terminal = pty.openpty()
+    command = [sys.executable, "-m", "filet.cli.entry", "compare", *RUN, "--delta", "1e-5", "--adjacency", "zero-out"]
+    environment = {**ENVIRONMENT, "TERM": "xterm", "COLUMNS": "100"}
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=terminal, env=environment) as running:
+        text = running.stdout.read().decode()
+    os.close(terminal)
+    bar = os.read(main_end, 100_000).decode()
+    os.close(main_end)
+    assert "100%" in bar
+    assert "%]" not in text
+    assert "\x1b" not in text
+
+
+def shown_on_a_terminal(columns):
+    main_end, terminal = pty.openpty()
+    fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack("HHHH", 50, columns, 0, 0))
+    command = [sys.executable, "-m", "filet.cli.entry", "compare", *RUN, "--delta", "1e-5", "--adjacency", "zero-out"]
+    environment = {name: value for name, value in ENVIRONMENT.items() if name not in ("COLUMNS", "LINES")}
+    with subprocess.Popen(
+        command, stdout=terminal, stderr=subprocess.DEVNULL, env={**environment, "TERM": "xterm"}
+    ) as one:
+        one.wait(timeout=120)
+    os.close(terminal)
+    text = os.read(main_end, 100_000).decode()
+    os.close(main_end)
+    return text
+
+
+def test_figures_are_not_cut_however_narrow_the_terminal():
+    curve = filet.account(filet.CappedPoisson(60_000, 256 / 60_000, 300), noise_multiplier=1.0, steps=14_000,
+                          adjacency="zero-out")  # fmt: skip
+    figure = filet.round_up(curve.epsilon(1e-5))
+    wide, narrow = shown_on_a_terminal(100), shown_on_a_terminal(20)
+    assert "\u2502" in wide  # a frame
+    assert "\u2502" not in narrow
+    for text in (wide, narrow):
+        assert figure in text
+        assert "\u2026" not in text  # an ellipsis
+
+
+def test_json_has_no_numbers_that_other_languages_cannot_read(capsys):
+    print_json("test", {"a": float("inf"), "b": (1.5, float("-inf"))}, {"c": [{"d": float("inf")}]})
+    answer = json.loads(capsys.readouterr().out, parse_constant=pytest.fail)
+    assert answer == {"schema": "filet.test.v1", "version": filet.__version__, "inputs": {"a": "inf", "b": [1.5, "-inf"]},
+                      "result": {"c": [{"d": "inf"}]}}  # fmt: skip
+
+
+def test_a_run_is_described_by_all_that_was_composed():
+    accountant = filet.Accountant("replace-one")
+    accountant.compose(filet.CappedPoisson(100, 0.1, 20, overflow="reject", cycle_length=2), 1.5, 7)
+    assert "gaussian_noise_multiplier" not in describe_run(accountant.curve())
+    accountant.compose_gaussian(2.0)
+    assert describe_run(accountant.curve()) == {
+        "adjacency": "replace-one",
+        "phases": [{"dataset_size": 100, "sampling_probability": 0.1, "max_batch_size": 20, "overflow": "reject",
+                    "cycle_length": 2, "noise_multiplier": 1.5, "steps": 7, "analysis": "refined"}],
+        "gaussian_noise_multiplier": 2.0,
+    }  # fmt: skip
+
+
+def test_pairs_are_aligned_and_remarks_go_to_stderr(capsys):
+    print_pairs([("epsilon", "1"), ("a longer name", "2")])
+    note("a remark")
+    outcome = capsys.readouterr()
+    assert outcome.out == "epsilon        1\na longer name  2\n"
+    assert outcome.err == "filet: a remark\n"
+
+
+def test_without_a_terminal_there_is_nobody_to_report_to(capsys):
+    with progress_bar("working") as progress:
+        assert progress is None
+    assert capsys.readouterr().err == ""
+
+
+def test_an_existing_file_is_refused_before_any_work(tmp_path):
+    path = tmp_path / "a.csv"
+    check_output(None, force=False)
+    check_output(str(path), force=False)
+    path.touch()
+    check_output(str(path), force=True)
+    with pytest.raises(InvalidArgumentError, match="exists; pass --force"):
+        check_output(str(path), force=False)
