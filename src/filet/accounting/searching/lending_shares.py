@@ -132,15 +132,17 @@ def first_nodes(step: Step, query: Query, count: int = _LOOK) -> Array:
     if step.adjacency is Adjacency.REPLACE_ONE:
         above = np.log1p(step.p * np.expm1(np.linspace(0.0, high, count // 2)))
         return np.concatenate([-above[:0:-1], above])
-    low = -0.5 * y * y - reach * y
+    low, v = -0.5 * y * y - reach * y, step.weights
     t = np.unique(np.concatenate([np.linspace(low, high, count), [0.0]]))
     loss = np.log1p(np.maximum(step.p * np.expm1(t), -1.0 + 1e-15))
-    if step.adjacency is Adjacency.ZERO_OUT:  # a full batch hides x_1 so well that smaller losses occur
-        v = step.weights
+    if step.adjacency is Adjacency.ADD_REMOVE:  # what is swapped at a distance of 2 ends at 1 - q, which is close to 1 - p
+        t = np.linspace(-2.0 * y * y - 2.0 * reach * y - 5.0, 0.0, count // 4)
+        more = np.log1p(np.maximum(v.tq / v.tau * np.expm1(t), -1.0 + 1e-15))
+    else:  # a full batch hides x_1 so well that smaller losses occur
         least = max(math.log(v.stay) - math.log(v.w + v.tq), -_LARGEST_LOSS)
-        if least < loss[0]:
-            loss = np.concatenate([np.linspace(least, loss[0], count // 8)[:-1], loss])
-    return loss[np.append(True, np.diff(loss) > 1e-15)]
+        more = np.linspace(min(least, loss[0]), loss[0], count // 8)
+    loss = np.unique(np.concatenate([loss, more]))
+    return np.asarray(loss[np.append(True, np.diff(loss) > 1e-15)])
 
 
 def _enough(loss: Array, value: Array, query: Query) -> tuple[float, float]:
