@@ -20,7 +20,7 @@ import numpy as np
 from ...errors import NotCertifiedError
 from ..terms import Adjacency
 from .loss_law import Array
-from .tails import UNIT, integral, threshold
+from .tails import UNIT, integral
 from .tails import upper as _upper
 
 _FEW = 16 * UNIT  # more than the roundings of any product or sum of a few terms below
@@ -153,19 +153,17 @@ def _tangent(
     """Upper bounds of V_r - V_0 times e^{psi - slope (r-1)} and of V_r - V_0, and a good next r; r >= 1, and 1 with top2."""
     m, kappa = step.draws
     y = np.sqrt(r) / step.sigma
-    if top2 is None:  # V_0 is c - M or 0, so the rise is V itself or its other half: no cancellation
-        more = mass < c
-        value, error, x = integral(c, mass, None, y)
-        other, error_other, _ = integral(c, mass, None, y, inside=False)
-        rise, error = np.where(more, other, value), np.where(more, error_other, error)
+    if top2 is None:  # V_0 is c - M or 0, so the rise is V's other half or V itself: no cancellation
+        v = integral(c, mass, None, y, np.where(mass < c, -1.0, 1.0))
+        rise, error = v.value, v.error
     else:
-        value, error, x = integral(c, mass, top2, y)
-        base, error_base, _ = integral(np.maximum(c - mass, 0.0), np.zeros_like(c), top2, y)
-        rise, error = value - base, error + 2.0 * error_base
-    z, off = x - y, threshold(c, mass, top2, y)[1]
+        v = integral(c, mass, top2, y)
+        start = integral(np.maximum(c - mass, 0.0), np.zeros_like(c), top2, y)
+        rise, error = v.value - start.value, v.error + 2.0 * start.error
+    z = v.x - y
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
         slope = mass * np.exp(-0.5 * z * z) / (math.sqrt(2 * math.pi) * 2 * step.sigma * np.sqrt(r))
-        loose = 2.0 * (np.abs(z) + 1.0) * (off + 4 * UNIT * (np.abs(z) + y + 8.0))  # of the density above
+        loose = 2.0 * (np.abs(z) + 1.0) * (v.off + 4 * UNIT * (np.abs(z) + y + 8.0))  # of the density above
         steep, flat = slope * (1 + loose) / (rise - error), slope * (1 - loose) / (rise + error)
         reach = steep * np.square(kappa * theta) * (1 + _FEW)
         left = 1.0 - 2.0 * reach / m * (1 + _FEW)
@@ -178,13 +176,15 @@ def _tangent(
     return tight, np.maximum(rise, 0.0) + error, following
 
 
-def top(step: Step, c: Array, mass: Array, top2: Array | None, theta: Array) -> tuple[Array, Array]:
-    """Upper bounds of V_0 and of what the theorem's Top adds to it."""
+def top(
+    step: Step, c: Array, mass: Array, top2: Array | None, theta: Array, tangents: int = 2
+) -> tuple[Array, Array]:
+    """Upper bounds of V_0 and of what the theorem's Top adds to it, by the tangent at 1 and (without top2) some more."""
     one = np.ones_like(mass)
     tight, rise, ahead = _tangent(step, c, mass, top2, theta, one)
     base = np.maximum(c - mass, 0.0) * (1 + _FEW)
     if top2 is None:
-        for _ in range(2):  # the tangent may be taken anywhere, and does better a little further out
+        for _ in range(tangents):  # the tangent may be taken anywhere, and does better a little further out
             more, _, ahead = _tangent(step, c, mass, None, theta, ahead)
             tight = np.minimum(tight, more)
     else:
@@ -216,7 +216,7 @@ def _lent(step: Step, loss: Array, shares: Array, tilts: Array, *, above: bool) 
     tilts = np.clip(np.nan_to_num(tilts), -1e3, 1e3)
     low, low2, m0, m1, top2 = step.masses(loss)
     replaced = step.adjacency is Adjacency.REPLACE_ONE
-    level, y = step.levels[:, None], 1.0 / step.sigma
+    level, y, sign = step.levels[:, None], 1.0 / step.sigma, 1.0 if above else -1.0
     mass, theta = cover(step, m0.down, m1.down, share * low.down * (level * (1 - step.error)), tilts)
     c = np.full_like(loss, step.weights.c * (1 + step.error if above else 1 - step.error))
     base, rise = top(step, c, mass, top2.down if replaced else None, theta)
@@ -228,14 +228,11 @@ def _lent(step: Step, loss: Array, shares: Array, tilts: Array, *, above: bool) 
         given = (share * low.up * level).sum(axis=0) * (1 + 2 * step.error) + m0.up + m1.up
         result = rise + np.maximum(given * (1 + _FEW) - np.minimum(mass, c), 0.0) + _FEW * given
     hit, spread = np.full_like(loss, step.p), None if second is None else np.broadcast_to(second, own.shape)
-    kept = _upper(np.broadcast_to(hit, own.shape), own, spread, y, inside=above)
-    result = (
-        result
-        + (level * kept).sum(axis=0) * (1 + 2 * step.error)
-        + step.far * _upper(hit, whole, second, y, inside=above)
-    )
+    kept = _upper(np.broadcast_to(hit, own.shape), own, spread, y, sign)
+    result = result + (level * kept).sum(axis=0) * (1 + 2 * step.error) + step.far * _upper(hit, whole, second, y, sign)
     valid = above | (m1.down > 0.0)  # below a = 1 this proves a > a_0
-    return np.asarray(np.where(valid & np.isfinite(result), result * (1 + _FEW), np.inf))
+    # A smaller M is allowed, and may even give less. The factor keeps the result above the theorem's own value all the same.
+    return np.asarray(np.where(valid & np.isfinite(result), result * (1 + 16 * step.error), np.inf))
 
 
 def swap_part(step: Step, loss: Array) -> Array:
@@ -253,11 +250,11 @@ def swap_part(step: Step, loss: Array) -> Array:
         part += _upper(high, m0.down, (m1.down + top2.down) * (1 - _FEW), y)
         return np.asarray(scale * part * (1 + _FEW))
     above = room * _upper(hit, low.down, None, y) + _upper(high, m0.down, m1.down, y)
-    below = room * _upper(hit, low.up, None, y, inside=False)
+    below = room * _upper(hit, low.up, None, y, -1.0)
     gap = -np.expm1(np.minimum(loss, 0.0))  # 1 - a
     if step.adjacency is Adjacency.ADD_REMOVE:  # v has a positive weight in P - aQ only where m_1 < 0 for sure
         surplus = np.where(m1.up > 0.0, 0.0, np.maximum(gap * v.tau * (1 - step.error) - v.tq * (1 + step.error), 0.0))
-        below += _upper((few + surplus) * (1 - _FEW), m0.up, m1.up, y, inside=False)
+        below += _upper((few + surplus) * (1 - _FEW), m0.up, m1.up, y, -1.0)
     else:
         below += _upper(m0.up, (gap * v.swap * (1 - step.error) + few) * (1 - _FEW), None, y)
     return np.asarray(np.where(loss >= 0.0, above, below) * (1 + _FEW))

@@ -7,6 +7,7 @@ standard deviation. The weights count as exact; whoever calls has moved them to 
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 
 import numpy as np
 from scipy.special import ndtr
@@ -43,28 +44,36 @@ def _tail(x: Array, y: Array | float) -> tuple[Array, Array]:
     return ndtr(x), UNIT * (16.0 + 4.0 * (1.0 + n) * (1.0 + n + y))
 
 
-def integral(
-    c: Array, m1: Array, m2: Array | None, y: Array | float, *, inside: bool = True
-) -> tuple[Array, Array, Array]:
-    """Integral of [c N(0) - m1 N(y) - m2 N(2y)]_+ (or, not `inside`, of its negative part), its error, its threshold.
+@dataclass(frozen=True)
+class Reading:
+    """An integral, a bound of its error, the threshold that it was read at, and a bound of the threshold's error."""
+
+    value: Array
+    error: Array
+    x: Array
+    off: Array
+
+
+def integral(c: Array, m1: Array, m2: Array | None, y: Array | float, sign: Array | float = 1.0) -> Reading:
+    """Integral of [c N(0) - m1 N(y) - m2 N(2y)]_+ where `sign` is 1, and of its negative part where `sign` is -1.
 
     Any threshold x gives a lower bound. One that is off by d misses at most d times the largest integrand in between, c phi(x)
     times the change of the likelihood ratio, e^{2yd} - 1: less than 8 c phi(x) y d^2.
     """
     x, off = threshold(c, m1, m2, y)
-    sign = 1.0 if inside else -1.0
     at, loose = _tail(sign * x, 0.0)
-    value = sign * c * at
-    error = c * at * loose + 8.0 * c * np.exp(-0.5 * x * x) * y * off * off
+    value = c * at
+    error = value * loose + 8.0 * c * np.exp(-0.5 * x * x) * y * off * off
     for mass, distance in ((m1, y), (m2, 2.0 * y)):
         if mass is not None:
             at, loose = _tail(sign * (x - distance), distance)
-            value = value - sign * mass * at
-            error = error + mass * at * loose
-    return np.maximum(value, 0.0), error + _TINY, x
+            at = mass * at
+            value = value - at
+            error = error + at * loose
+    return Reading(np.maximum(sign * value, 0.0), error + _TINY, x, off)
 
 
-def upper(c: Array, m1: Array, m2: Array | None, y: float, *, inside: bool = True) -> Array:
+def upper(c: Array, m1: Array, m2: Array | None, y: float, sign: float = 1.0) -> Array:
     """An upper bound of `integral`."""
-    value, error, _ = integral(c, m1, m2, y, inside=inside)
-    return value + error
+    reading = integral(c, m1, m2, y, sign)
+    return reading.value + reading.error

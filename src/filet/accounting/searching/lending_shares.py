@@ -19,8 +19,9 @@ from ..proving.loss_law import Array
 from ..proving.tails import threshold, upper
 from ..terms import Adjacency
 
-_KNOTS = 25
-_ROUNDS = 12
+_KNOTS = 20
+_ROUNDS = 9
+_PACE = 0.6  # damping: faster for few lenders, but many of them overshoot
 _LEAST_LIGHT = 1e-250  # w and tau below it: cuts never happen, and products lose their digits
 _NOISE = (0.1, 1e6)  # with less noise every hit shows; with more nothing does
 _MOST_LENDERS = 64  # beyond sigma = 10 the lowest levels add little
@@ -105,11 +106,11 @@ def choose(step: Step) -> Shares:
         tilt = _newton(step, m1, lent, _newton(step, m1, lent, tilt))
         mass, theta = cover(step, m0, m1, lent, tilt)
         own = upper(hit, (1.0 - share) * low, home, 1.0 / sigma)
-        value = np.add(*top(step, c, mass, second, theta)) + (step.levels[:, None] * own).sum(axis=0)
+        value = np.add(*top(step, c, mass, second, theta, 0)) + (step.levels[:, None] * own).sum(axis=0)
         better = value < best
         best = np.where(better, value, best)
         kept_share, kept_tilt = np.where(better, share, kept_share), np.where(better, tilt, kept_tilt)
-        share = 0.5 * (share + _goal(step, k, tilt, low, low2, threshold(c, mass, second, 1.0 / sigma)[0]))
+        share = share + _PACE * (_goal(step, k, tilt, low, low2, threshold(c, mass, second, 1.0 / sigma)[0]) - share)
     return Shares(step, knots, kept_share, kept_tilt)
 
 
@@ -135,7 +136,9 @@ def first_nodes(step: Step, query: Query, count: int = _LOOK) -> Array:
     low, v = -0.5 * y * y - reach * y, step.weights
     t = np.unique(np.concatenate([np.linspace(low, high, count), [0.0]]))
     loss = np.log1p(np.maximum(step.p * np.expm1(t), -1.0 + 1e-15))
-    if step.adjacency is Adjacency.ADD_REMOVE:  # what is swapped at a distance of 2 ends at 1 - q, which is close to 1 - p
+    if (
+        step.adjacency is Adjacency.ADD_REMOVE
+    ):  # what is swapped at a distance of 2 ends at 1 - q, which is close to 1 - p
         t = np.linspace(-2.0 * y * y - 2.0 * reach * y - 5.0, 0.0, count // 4)
         more = np.log1p(np.maximum(v.tq / v.tau * np.expm1(t), -1.0 + 1e-15))
     else:  # a full batch hides x_1 so well that smaller losses occur
