@@ -6,12 +6,12 @@ import math
 from dataclasses import dataclass
 
 import numpy as np
-from tests.enumeration import ADJACENCIES
 
 from filet import Adjacency
 from filet.accounting.proving.lending import Step
 from filet.accounting.proving.theorems import cap_weights
 from filet.accounting.searching.lending_shares import lenders
+from tests.enumeration import ADJACENCIES
 
 
 @dataclass(frozen=True)

@@ -15,6 +15,7 @@ from mpmath import mp, mpf
 from . import exact
 
 mp.dps = 50
+ONE = mpf(1)
 
 
 def below(x: mpf) -> mpf:
@@ -38,7 +39,7 @@ def crossing(c: mpf, m1: mpf, m2: mpf, s: mpf, d: mpf) -> mpf:
     return s * s * mpmath.log(2 * c / (b + mpmath.sqrt(b * b + 4 * A * c)))
 
 
-def K(c: mpf, m1: mpf, m2: mpf, s: mpf, d: mpf = mpf(1)) -> mpf:
+def K(c: mpf, m1: mpf, m2: mpf, s: mpf, d: mpf = ONE) -> mpf:
     """Integral of [c N(0) - m1 N(d) - m2 N(2)]_+."""
     x = crossing(c, m1, m2, s, d)
     if x == -mpmath.inf:
@@ -77,7 +78,7 @@ def cover(m: Masses, lent: Sequence[mpf], tilt: mpf, s: mpf) -> tuple[mpf, mpf]:
     Z = up + m.m0 + sum(e)
     theta = up / Z
     M = Z * mpmath.exp(theta * (mpmath.log(m.m1) - i + tilt - mpmath.log(up)))
-    return (M, theta) if M > m.m0 else (m.m0, mpf(0))
+    return (M, theta) if m.m0 < M else (m.m0, mpf(0))
 
 
 def top(n: int, B: int, c: mpf, M: mpf, theta: mpf, top2: mpf, s: mpf, *, tangents: int, psi: bool = True) -> mpf:
@@ -90,13 +91,13 @@ def top(n: int, B: int, c: mpf, M: mpf, theta: mpf, top2: mpf, s: mpf, *, tangen
     reach = (kappa * theta) ** 2
     found = [V + M * (mpmath.sqrt(reach / m) + reach / m) / (2 * s * mpmath.sqrt(2 * mpmath.pi))]
     V0 = K(max(c - M, mpf(0)), mpf(0), top2, s)
-    concave = top2 == 0 or M >= c or 1 / s + s / 2 * mpmath.log(c / top2) <= min(mpmath.sqrt(3), mpf(3) / 2 * s)
+    concave = top2 == 0 or c <= M or 1 / s + s / 2 * mpmath.log(c / top2) <= min(mpmath.sqrt(3), mpf(3) / 2 * s)
     r = mpf(1)
     for _ in range(1 + (tangents if top2 == 0 else 0)):
         d = mpmath.sqrt(r)
         x = crossing(c, M, top2, s, d)
         # without top2 and for M < c, V_0 = c - M and the rise is the integral's negative part
-        other = top2 == 0 and M < c
+        other = top2 == 0 and c > M
         rise = M * below((d - x) / s) - c * below(-x / s) if other else K(c, M, top2, s, d) - V0
         if not concave or rise <= 0:
             break

@@ -111,11 +111,18 @@ class Step:
         if self.adjacency is Adjacency.REPLACE_ONE:
             stay, swap = _both(v.stay * gap, 0.0, self.error), _both(v.swap * gap, 0.0, self.error)
             return _both((1 - p) * gap, 0.0, _FEW), _both(a * p, 0.0, _FEW), stay, swap, _both(a * v.c, 0.0, self.error)
-        low = _both(gap, p, _FEW)
+        low, off = gap + p, _FEW * (np.abs(gap) + p)
+        # the digits of w are fewer than those of a - 1 + p, so the two are multiplied, not w (a-1) and w p added
+        down, up = low - off, low + off
+        own = Both(np.maximum(down, 0.0), np.maximum(up, 0.0))
+        few, many = v.w * (1 - self.error), v.w * (1 + self.error)
         if self.adjacency is Adjacency.ADD_REMOVE:
-            return low, nothing, _both(gap * v.w, p * v.w, self.error), _both(gap * v.tau, v.tq, self.error), nothing
-        middle = _both(gap * v.w, p * v.w + a * v.tq, self.error)
-        return low, nothing, middle, _both(gap * v.swap, 0.0, self.error), nothing
+            return own, nothing, Both(own.down * few, own.up * many), _both(gap * v.tau, v.tq, self.error), nothing
+        hits = a * v.tq
+        least = np.where(down > 0.0, down * few, down * many) + hits * (1 - self.error)
+        most = np.where(up > 0.0, up * many, up * few) + hits * (1 + self.error)
+        middle = Both(np.maximum(least, 0.0), np.maximum(most, 0.0))
+        return own, nothing, middle, _both(gap * v.swap, 0.0, self.error), nothing
 
 
 def _both(first: Array, second: Array | float, error: float) -> Both:
@@ -176,9 +183,7 @@ def _tangent(
     return tight, np.maximum(rise, 0.0) + error, following
 
 
-def top(
-    step: Step, c: Array, mass: Array, top2: Array | None, theta: Array, tangents: int = 2
-) -> tuple[Array, Array]:
+def top(step: Step, c: Array, mass: Array, top2: Array | None, theta: Array, tangents: int = 2) -> tuple[Array, Array]:
     """Upper bounds of V_0 and of what the theorem's Top adds to it, by the tangent at 1 and (without top2) some more."""
     one = np.ones_like(mass)
     tight, rise, ahead = _tangent(step, c, mass, top2, theta, one)
