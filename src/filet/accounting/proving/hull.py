@@ -15,7 +15,7 @@ from .loss_law import Array
 
 _UNIT = 2.0**-53
 _EXTENDED = np.finfo(np.longdouble).eps  # that of a float on some machines
-_LEAST = 1e-280  # values below it are nearly denormal, and their differences have few digits
+_LEAST = -620.0  # log of a Q-mass; smaller ones are nearly denormal, and their differences have few digits
 _LARGEST_LOSS = 600.0
 
 
@@ -33,7 +33,8 @@ def _slopes(loss: Array, value: Array) -> Array:
 def vertices(loss: Array, part: Array) -> tuple[Array, Array]:
     """Nodes and values of the lower convex hull of (e^loss, H) and (0, 1), down to its minimum."""
     value = np.where(loss < 0.0, -np.expm1(np.minimum(loss, 0.0)) * (1 + 4 * _UNIT) + part * (1 + 4 * _UNIT), part)
-    keep = (value < 1.0) & (value >= _LEAST) & (np.abs(loss) <= _LARGEST_LOSS)  # any nodes may be left out
+    with np.errstate(divide="ignore"):  # any nodes may be left out
+        keep = (value < 1.0) & (np.log(value) - np.maximum(loss, 0.0) > _LEAST) & (np.abs(loss) <= _LARGEST_LOSS)
     loss, value = loss[keep], value[keep]
     while loss.size:
         slope = _slopes(loss, value)

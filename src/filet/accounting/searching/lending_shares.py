@@ -24,11 +24,13 @@ _ROUNDS = 9
 _PACE = 0.6  # damping: faster for few lenders, but many of them overshoot
 _LEAST_LIGHT = 1e-250  # w and tau below it: cuts never happen, and products lose their digits
 _NOISE = (0.1, 1e6)  # with less noise every hit shows; with more nothing does
-_MOST_LENDERS = 64  # beyond sigma = 10 the lowest levels add little
+_MOST_LENDERS = 48  # beyond sigma = 7 the lowest levels add little
 _RARE = 1e-6  # of delta: what happens this rarely does not matter
 _GAIN = 1e-4  # of epsilon: a smaller gain is lost in the width of a bracket
 _LOOK = 160  # nodes of the first look
 _NODES = 800
+_AROUND = 40  # nodes near a loss that may decide alone
+_UNRESOLVED = 1e-3  # of delta: the most that infinite losses may take
 _LARGEST_LOSS = 600.0
 _TINY = 1e-300
 
@@ -136,15 +138,12 @@ def first_nodes(step: Step, query: Query, count: int = _LOOK) -> Array:
     low, v = -0.5 * y * y - reach * y, step.weights
     t = np.unique(np.concatenate([np.linspace(low, high, count), [0.0]]))
     loss = np.log1p(np.maximum(step.p * np.expm1(t), -1.0 + 1e-15))
-    if (
-        step.adjacency is Adjacency.ADD_REMOVE
-    ):  # what is swapped at a distance of 2 ends at 1 - q, which is close to 1 - p
-        t = np.linspace(-2.0 * y * y - 2.0 * reach * y - 5.0, 0.0, count // 4)
-        more = np.log1p(np.maximum(v.tq / v.tau * np.expm1(t), -1.0 + 1e-15))
-    else:  # a full batch hides x_1 so well that smaller losses occur
-        least = max(math.log(v.stay) - math.log(v.w + v.tq), -_LARGEST_LOSS)
-        more = np.linspace(min(least, loss[0]), loss[0], count // 8)
-    loss = np.unique(np.concatenate([loss, more]))
+    if step.adjacency is Adjacency.ADD_REMOVE:  # swaps at a distance of 2 end at 1 - q, close to 1 - p
+        end, far = v.tq / v.tau, 2.0
+    else:  # a full batch hides x_1 so well that losses down to that of (1-p) w against w + tq occur
+        end, far = v.c / (v.w + v.tq), 1.0
+    t = np.linspace(far * (low - 0.5 * far * y * y) - 5.0, 0.0, count // 4)
+    loss = np.unique(np.append(loss, np.log1p(np.maximum(end * np.expm1(t), -1.0 + 1e-15))))
     return np.asarray(loss[np.append(True, np.diff(loss) > 1e-15)])
 
 
@@ -197,11 +196,21 @@ class Laws:
     reverse: Discrete
 
 
-def look(step: Step, shares: Shares, query: Query) -> tuple[Array, Array, Array]:
-    """A coarse look: nodes, the bound and section 4's alone, in parts."""
-    loss = first_nodes(step, query)
-    swap = swap_part(step, loss)
-    return loss, np.minimum(lent_part(step, loss, *shares.at(loss)), swap), swap
+def _plain(step: Step, loss: Array) -> Array:
+    """Poisson sampling at the rate at which x_1 is used: less than that no pairing of batches can prove."""
+    rate = step.p * (1.0 - step.weights.tau) + step.weights.tq
+    hit, y, gap = np.full_like(loss, rate), 1.0 / step.sigma, np.expm1(loss)
+    if step.adjacency is Adjacency.REPLACE_ONE:
+        gap = np.expm1(np.abs(loss))
+        return np.exp(np.minimum(loss, 0.0)) * upper(hit, (1.0 - rate) * gap, (1.0 + gap) * rate, y)
+    low = np.maximum(gap + rate, 0.0)
+    return np.where(loss >= 0.0, upper(hit, low, None, y), upper(hit, low, None, y, -1.0))
+
+
+def _rough(loss: Array, part: Array, query: Query, *, both: bool) -> float:
+    """Chernoff's epsilon of a profile, in one direction or the worse of both."""
+    ways = [(loss, part), reverse(loss, part)] if both else [(loss, part)]
+    return max(tilt_focus(dominating(*way), query, 1)[1] for way in ways)
 
 
 def laws(step: Step, query: Query, focus: Focus | None = None, nodes: int = _NODES) -> Laws | None:
@@ -209,21 +218,38 @@ def laws(step: Step, query: Query, focus: Focus | None = None, nodes: int = _NOD
 
     `focus` says which losses matter, if somebody knows; each direction has about `nodes` nodes of its own.
     """
+    loss, symmetric = first_nodes(step, query), step.adjacency is Adjacency.REPLACE_ONE
+    swap = swap_part(step, loss)
+    before = _rough(loss, swap, query, both=False)
+    if before <= (1.0 + _GAIN) * _rough(loss, _plain(step, loss), query, both=False):
+        return None  # no lending could help
     shares = choose(step)
-    loss, both, swap = look(step, shares, query)
-    ways = [(loss, both, swap), (*reverse(loss, both), reverse(loss, swap)[1])]
-    made: list[Discrete] = []
-    gains: list[float] = []
-    for way, (at, value, alone) in enumerate(ways):
-        if way and step.adjacency is Adjacency.REPLACE_ONE:
-            made.append(made[0])
-            continue
-        coarse = dominating(at, value)
-        own, epsilon = tilt_focus(coarse, query, nodes)
-        gains.append(tilt_focus(dominating(at, alone), query, nodes)[1] / epsilon - 1.0)
-        low, high = _enough(*vertices(at, value), query)
-        fine = fitted_nodes(coarse, replace(focus, cells=nodes) if focus else own, low, high)
-        nodes_forward = fine if way == 0 else -fine[::-1]
-        fitted = part(step, nodes_forward, *shares.at(nodes_forward))
-        made.append(dominating(nodes_forward, fitted) if way == 0 else dominating(*reverse(nodes_forward, fitted)))
-    return Laws(made[0], made[1]) if max(gains) > _GAIN else None
+    both = np.minimum(lent_part(step, loss, *shares.at(loss)), swap)
+    if not symmetric:
+        before = _rough(loss, swap, query, both=True)
+    if before <= (1.0 + _GAIN) * _rough(loss, both, query, both=not symmetric):
+        return None
+    forward = _fitted(shares, query, focus, nodes, (loss, both), back=False)
+    back = forward if symmetric else _fitted(shares, query, focus, nodes, reverse(loss, both), back=True)
+    known = all(query.steps * law.infinite <= _UNRESOLVED * math.exp(query.log_delta) for law in (forward, back))
+    return Laws(forward, back) if known else None
+
+
+def _fitted(
+    shares: Shares, query: Query, focus: Focus | None, nodes: int, seen: tuple[Array, Array], *, back: bool
+) -> Discrete:
+    """The law on nodes that are fitted to the query, after a look at others, in the direction of that look."""
+    coarse = dominating(*seen)
+    own, _ = tilt_focus(coarse, query, nodes)
+    fine = fitted_nodes(coarse, replace(focus, cells=nodes) if focus else own, *_enough(*vertices(*seen), query))
+    fine = np.unique(np.concatenate([fine, _single(*vertices(*seen), query)]))
+    at = -fine[::-1] if back else fine
+    found = part(shares.step, at, *shares.at(at))
+    return dominating(*reverse(at, found)) if back else dominating(at, found)
+
+
+def _single(loss: Array, value: Array, query: Query) -> Array:
+    """Nodes around the loss that one step exceeds with a chance of delta over all steps: it may decide alone."""
+    goal = query.log_delta - math.log(query.steps)
+    at = float(np.interp(-goal, -np.log(value), loss))
+    return at * np.linspace(0.95, 1.05, _AROUND) if 0.0 < at < loss[-1] else np.zeros(0)
