@@ -239,10 +239,10 @@ def _fitted(
     shares: Shares, query: Query, focus: Focus | None, nodes: int, seen: tuple[Array, Array], *, back: bool
 ) -> Discrete:
     """The law on nodes that are fitted to the query, after a look at others, in the direction of that look."""
-    coarse = dominating(*seen)
-    own, _ = tilt_focus(coarse, query, nodes)
-    fine = fitted_nodes(coarse, replace(focus, cells=nodes) if focus else own, *_enough(*vertices(*seen), query))
-    fine = np.unique(np.concatenate([fine, _single(*vertices(*seen), query)]))
+    coarse, corners = dominating(*seen), vertices(*seen)
+    focus = replace(focus, cells=nodes) if focus else tilt_focus(coarse, query, nodes)[0]
+    fine = fitted_nodes(coarse, focus, *_enough(*corners, query))
+    fine = np.unique(np.concatenate([fine, _single(*corners, query)]))
     at = -fine[::-1] if back else fine
     found = part(shares.step, at, *shares.at(at))
     return dominating(*reverse(at, found)) if back else dominating(at, found)
