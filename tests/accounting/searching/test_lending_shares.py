@@ -202,6 +202,27 @@ def test_no_population_violates_the_bound() -> None:
     assert found.closest > 0.8
 
 
+def test_no_population_exceeds_the_discrete_laws() -> None:
+    """The whole way, hulls and masses included, at epsilons that are no nodes."""
+    rng, seen = np.random.default_rng(22), 0
+    for _ in range(14):
+        m = some_mechanism(rng)
+        step = cases.make(m.n, m.p, m.B, m.sigma, m.adjacency)
+        both = laws(step, query(100, 1e-6))
+        if both is None:
+            continue
+        eps = some_epsilons(m, rng)
+        profiles = [
+            -np.expm1(np.minimum(eps[:, None] - law.loss, 0.0)) @ np.exp(law.log_mass) + law.infinite
+            for law in (both.forward, both.reverse)
+        ]
+        for _ in range(2):
+            value, size = divergences(m, some_population(m, rng), eps)
+            seen += value.size
+            assert (value <= np.concatenate(profiles) + ROUNDING * size).all(), m
+    assert seen > 150
+
+
 @pytest.mark.parametrize("adjacency", ADJACENCIES)
 def test_others_orthogonal_to_x_nearly_attain_the_bound(adjacency: str) -> None:
     """So a bound that is one percent too low would be noticed."""
