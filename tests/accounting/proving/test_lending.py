@@ -110,6 +110,43 @@ def test_integrals_hold_their_error(sign: float) -> None:
         assert abs(mpf(float(got.value[0])) - exact) <= mpf(float(got.error[0])), (c, m1, m2, y, both)
 
 
+def test_the_cover_is_on_the_safe_side() -> None:
+    """M is below its 50 digits and theta above, for masses that count as exact."""
+    rng = np.random.default_rng(6)
+    for _ in range(60):
+        step = cases.some(rng, 300)
+        k = np.arange(1.0, step.lenders + 1)
+        m0, m1 = (10 ** rng.uniform(-12, 0, 3) for _ in range(2))
+        lent, tilt = 10 ** rng.uniform(-12, 0, (k.size, 3)), 2 * rng.normal(size=3)
+        M, theta = lending.cover(step, m0, m1, lent, tilt)
+        for i in range(3):
+            masses = reference.Masses(mpf(0), mpf(0), mpf(float(m0[i])), mpf(float(m1[i])), mpf(0))
+            exact = reference.cover(masses, [mpf(float(v)) for v in lent[:, i]], mpf(float(tilt[i])), mpf(step.sigma))
+            assert exact[0] * (1 - mpf(10) ** -10) <= mpf(float(M[i])) <= exact[0]
+            if exact[1] > 0 and theta[i] > 0:
+                assert abs(mpf(float(theta[i])) / exact[1] - 1) < 1e-10
+
+
+@pytest.mark.parametrize("replaced", [False, True])
+def test_the_top_is_above_its_50_digits_for_weights_that_count_as_exact(replaced: bool) -> None:
+    """As a function of M the theorem's Top may rise or fall, so it is compared at the very same numbers."""
+    rng, tight = np.random.default_rng(7), 0
+    for _ in range(150):
+        step = cases.some(rng, int(rng.choice([40, 4_000])))
+        step = replace(step, sigma=float(10 ** rng.uniform(-1, 2)))
+        c = float(10 ** rng.uniform(-8, 0))
+        M, theta = c * float(10 ** rng.uniform(-3, 3)), float(rng.uniform(0, 0.6))
+        top2 = c * float(10 ** rng.uniform(0, 2)) if replaced else 0.0
+        one = [np.array([v]) for v in (c, M, top2, theta)]
+        base, rise = lending.top(step, one[0], one[1], one[2] if replaced else None, one[3])
+        with mp.workdps(200):
+            exact = reference.top(step.n, step.cap, mpf(c), mpf(M), mpf(theta), mpf(top2), mpf(step.sigma), tangents=2)
+        ours = float(base[0] + rise[0])
+        assert mpf(ours) * (1 + mpf(2) ** -50) >= exact, (step, c, M, theta, top2)
+        tight += float(ours / exact - 1) < 1e-10
+    assert tight > 100
+
+
 # --- order and limits ---
 
 
