@@ -236,7 +236,8 @@ def _lent(step: Step, loss: Array, shares: Array, tilts: Array, *, above: bool) 
     kept = _upper(np.broadcast_to(hit, own.shape), own, spread, y, sign)
     result = result + (level * kept).sum(axis=0) * (1 + 2 * step.error) + step.far * _upper(hit, whole, second, y, sign)
     valid = above | (m1.down > 0.0)  # below a = 1 this proves a > a_0
-    # A smaller M is allowed, and may even give less. The factor keeps the result above the theorem's own value all the same.
+    # Not needed for soundness: a smaller M is allowed and may give less than the theorem with exact weights. The factor
+    # makes up for that wherever psi is not large.
     return np.asarray(np.where(valid & np.isfinite(result), result * (1 + 16 * step.error), np.inf))
 
 
