@@ -1,0 +1,89 @@
+"""Values of a bound at nodes -> a discrete loss that dominates.
+
+The supremum of all profiles is convex and nonincreasing, 1 at a = 0, and at most the bound at every node. So it lies below the
+chords between any nodes, hence below the lower convex hull of the values, continued by a constant after its minimum; and that
+hull is the profile of a discrete loss. Parts are explained in `lending`.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ...errors import NotCertifiedError
+from .cells import UNDERFLOW, Discrete
+from .loss_law import Array
+
+_UNIT = 2.0**-53
+_EXTENDED = np.finfo(np.longdouble).eps  # that of a float on some machines
+_LEAST = -620.0  # log of a Q-mass; smaller ones are nearly denormal, and their differences have few digits
+_LARGEST_LOSS = 600.0
+
+
+def reverse(loss: Array, part: Array) -> tuple[Array, Array]:
+    """The nodes and parts of the pair with P and Q exchanged: H_b(Q||P) is b times the excess of H at 1/b."""
+    return -loss[::-1], (part * np.exp(-loss) * (1 + 16 * _UNIT))[::-1]
+
+
+def _slopes(loss: Array, value: Array) -> Array:
+    """Of the chords, the first one from (0, 1); each with a relative error of a few roundings, as values count as exact."""
+    width = np.append(np.exp(loss[0]), np.exp(loss[:-1]) * np.expm1(np.diff(loss)))
+    return np.asarray(np.diff(value, prepend=1.0) / width)
+
+
+def vertices(loss: Array, part: Array) -> tuple[Array, Array]:
+    """Nodes and values of the lower convex hull of (e^loss, H) and (0, 1), down to its minimum."""
+    value = np.where(loss < 0.0, -np.expm1(np.minimum(loss, 0.0)) * (1 + 4 * _UNIT) + part * (1 + 4 * _UNIT), part)
+    with np.errstate(divide="ignore"):  # any nodes may be left out
+        keep = (value < 1.0) & (np.log(value) - np.maximum(loss, 0.0) > _LEAST) & (np.abs(loss) <= _LARGEST_LOSS)
+    loss, value = loss[keep], value[keep]
+    while loss.size:
+        slope = _slopes(loss, value)
+        # a point above the chord of its neighbours is no vertex, and neither is a last point that is not below
+        above = np.append(slope[:-1] >= slope[1:], slope[-1] >= 0.0)
+        if not above.any():
+            break
+        loss, value = loss[~above], value[~above]
+    return loss, value
+
+
+def dominating(loss: Array, part: Array) -> Discrete:
+    """The discrete loss whose profile is the hull, for increasing nodes.
+
+    Its masses are differences of slopes. Floats differ exactly but for one rounding, so the profile of the masses agrees with the
+    hull to a few roundings of a mass's logarithm, relative to the value at each node; masses are raised by more than that. That
+    it then lies above the values is checked, not assumed.
+    """
+    loss, value = vertices(loss, part)
+    if not loss.size:
+        raise NotCertifiedError("a one-step profile has no finite loss that matters; use the swap analysis")
+    slope = np.append(_slopes(loss, value), 0.0)
+    log_mass = np.log(np.diff(slope)) + loss
+    spare = 8 * _UNIT * (float(np.abs(log_mass).max()) + 2.0 * float(np.abs(loss).max()) + 32.0)
+    law = Discrete(loss, log_mass + spare, float(value[-1]) * (1 + spare) + UNDERFLOW, 0.0)
+    check(law, loss, value)
+    return law
+
+
+def profile(law: Discrete) -> tuple[Array, Array, float]:
+    """The profile of a discrete loss at 0 and at its losses, summed up from the last: proven lower bounds.
+
+    H at one loss is H at the next plus the distance times the Q-mass beyond: positive terms only, so rounding is relative.
+    """
+    width = np.append(np.exp(law.loss[0]), np.exp(law.loss[:-1]) * np.expm1(np.diff(law.loss)))
+    q = np.exp(law.log_mass - law.loss).astype(np.longdouble)
+    beyond = np.cumsum(q[::-1])[::-1]
+    value = np.float64(law.infinite) + np.cumsum((beyond * width)[::-1])[::-1]
+    size = float(np.abs(law.log_mass).max() + np.abs(law.loss).max())
+    error = _UNIT * (size + 16.0) + 2 * law.loss.size * float(_EXTENDED)
+    at = np.append(value, law.infinite).astype(np.float64) * (1 - error)
+    return law.loss, at[1:], float(at[0])
+
+
+def check(law: Discrete, loss: Array, value: Array) -> None:
+    """Fail closed unless the law's profile, computed from its masses, is at least the value at each of its losses, and 1 at 0."""
+    same, found, start = profile(law)
+    if not (np.array_equal(same, loss) and bool(np.all(found >= value)) and start >= 1.0 and start < 1.0 + 1e-9):
+        short = float(np.max(value - found)) if found.shape == value.shape else float("nan")
+        raise NotCertifiedError(
+            f"a one-step profile is short by {short!r}, or has mass {start!r} instead of 1; please report these parameters"
+        )

@@ -1,0 +1,271 @@
+"""Lending: upper bounds of the one-step profile of truncated batches that hold for any shares (the theory page's Theorem 4).
+
+A node is a loss `e`, taken as exact, with `a = exp(e)`. Profiles are returned in *parts*: `H_a` where `e >= 0`, and the
+excess `H_a - (1 - a)`, computed as such, where `e < 0`. The part of the reverse pair at `-e` is `exp(-e)` times the part at `e`.
+
+Every number returned is an upper bound including rounding. The recipe: weights are moved to their safe side first (`_both`,
+`cover`), then count as exact; integrals come with a bound of their error (`tails`).
+Distances are in units of the noise's standard deviation.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Protocol
+
+import numpy as np
+
+from ...errors import NotCertifiedError
+from ..terms import Adjacency
+from .loss_law import Array
+from .tails import UNIT, integral
+from .tails import upper as _upper
+
+_FEW = 16 * UNIT  # more than the roundings of any product or sum of a few terms below
+_LARGEST_EXPONENT = 690.0
+_LEAST_LIGHT = 1e-250  # w and tau below it leave too few digits to products
+
+
+class Weights(Protocol):
+    """The theory page's names for policy truncate; `swap` is tau - tq, `stay` is (1-p) w; `error` bounds all relative errors."""
+
+    @property
+    def room(self) -> float: ...
+    @property
+    def w(self) -> float: ...
+    @property
+    def tau(self) -> float: ...
+    @property
+    def tq(self) -> float: ...
+    @property
+    def c(self) -> float: ...
+    @property
+    def swap(self) -> float: ...
+    @property
+    def stay(self) -> float: ...
+    @property
+    def error(self) -> float: ...
+
+
+@dataclass(frozen=True)
+class Both:
+    """A weight of `a Q - P`, rounded down and rounded up; neither is negative."""
+
+    down: Array
+    up: Array
+
+
+@dataclass(frozen=True)
+class Step:
+    """One step of policy truncate with 1 < cap < n and p < 1; the `lenders` levels below the top may lend."""
+
+    n: int
+    p: float
+    cap: int
+    sigma: float
+    adjacency: Adjacency
+    weights: Weights
+    lenders: int
+
+    def __post_init__(self) -> None:
+        inside = 1 < self.cap < self.n and 0.0 < self.p < 1.0 and 0 < self.lenders < self.cap
+        v = self.weights
+        if not (inside and 0.01 <= self.sigma <= 1e8 and min(v.w, v.tau) >= _LEAST_LIGHT and v.error <= 1e-3):
+            raise NotCertifiedError(
+                f"lending is not computed for dataset_size={self.n}, p={self.p!r}, cap={self.cap}, noise "
+                f"{self.sigma!r}; use the swap analysis"
+            )
+
+    @cached_property
+    def error(self) -> float:
+        """Bound of the relative error of every product of a weight, `levels` included (5 roundings a level)."""
+        return self.weights.error + (5 * self.lenders + 16) * UNIT
+
+    @cached_property
+    def levels(self) -> Array:
+        """Pr[B-1-k others drawn], k = 1 .. lenders."""
+        k = np.arange(self.lenders)
+        down = (self.cap - 1.0 - k) * (1.0 - self.p) / ((self.n - self.cap + 1.0 + k) * self.p)
+        return np.asarray(self.weights.w * np.cumprod(down))
+
+    @cached_property
+    def far(self) -> float:
+        """Upper bound of Pr[fewer than B-1-lenders others drawn]."""
+        lend = float(self.levels.sum())
+        return max(self.weights.room - lend, 0.0) + self.error * (self.weights.room + lend)
+
+    @cached_property
+    def draws(self) -> tuple[int, float]:
+        """(m, kappa): vbar - ubar is kappa times the deviation of a mean of m draws; kappa rounded up."""
+        others, inside = self.n - 1, self.cap - 1
+        outside = others - inside
+        m, rest = (inside, outside) if inside <= outside else (outside, inside)
+        return m, others / rest * (1 + _FEW)
+
+    def masses(self, loss: Array) -> tuple[Both, Both, Both, Both, Both]:
+        """low, low2, m_0, m_1, top2 of the theorem; where a < 1, negative weights are put to zero."""
+        v, p, gap, a = self.weights, self.p, np.expm1(loss), np.exp(loss)
+        nothing = Both(np.zeros_like(loss), np.zeros_like(loss))
+        if self.adjacency is Adjacency.REPLACE_ONE:
+            stay, swap = _both(v.stay * gap, 0.0, self.error), _both(v.swap * gap, 0.0, self.error)
+            return _both((1 - p) * gap, 0.0, _FEW), _both(a * p, 0.0, _FEW), stay, swap, _both(a * v.c, 0.0, self.error)
+        low, off = gap + p, _FEW * (np.abs(gap) + p)
+        # the digits of w are fewer than those of a - 1 + p, so the two are multiplied, not w (a-1) and w p added
+        down, up = low - off, low + off
+        own = Both(np.maximum(down, 0.0), np.maximum(up, 0.0))
+        few, many = v.w * (1 - self.error), v.w * (1 + self.error)
+        if self.adjacency is Adjacency.ADD_REMOVE:
+            return own, nothing, Both(own.down * few, own.up * many), _both(gap * v.tau, v.tq, self.error), nothing
+        hits = a * v.tq
+        least = np.where(down > 0.0, down * few, down * many) + hits * (1 - self.error)
+        most = np.where(up > 0.0, up * many, up * few) + hits * (1 + self.error)
+        middle = Both(np.maximum(least, 0.0), np.maximum(most, 0.0))
+        return own, nothing, middle, _both(gap * v.swap, 0.0, self.error), nothing
+
+
+def _both(first: Array, second: Array | float, error: float) -> Both:
+    """first + second, where each has the given relative error; `second` is not negative."""
+    total, off = first + second, error * (np.abs(first) + second)
+    return Both(np.maximum(total - off, 0.0), np.maximum(total + off, 0.0))
+
+
+def cover(step: Step, m0: Array, m1: Array, lent: Array, tilts: Array) -> tuple[Array, Array]:
+    """M and theta: the top's negative part is at least M N(Y + theta d). M is rounded down, theta up.
+
+    Rounding e_k down is lending less, which is allowed; after that the e_k count as exact, and so does the tilt.
+    """
+    k, i = np.arange(1.0, step.lenders + 1.0)[:, None], 0.5 / step.sigma**2
+    exponent = -k * tilts - k * k * i
+    safe = 1.0 - 4 * UNIT * (k * np.abs(tilts) + k * k * i + 8.0)
+    e = lent * np.exp(np.minimum(exponent, _LARGEST_EXPONENT)) * np.maximum(safe, 0.0)
+    up = (k * e).sum(axis=0)
+    total = up + m0 + e.sum(axis=0)
+    terms = step.lenders + 8.0  # roundings of a sum
+    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+        theta, log_1, log_up = up / total, np.log(m1), np.log(up)
+        rest = log_1 - i + tilts - log_up
+        off = 2 * terms * (1 + theta * (1 + np.abs(rest))) + 4 * theta * (
+            np.abs(log_1) + i + np.abs(tilts) + np.abs(log_up)
+        )
+        mass = total * np.exp(theta * rest) * (1.0 - 2.0 * UNIT * off)
+    use = np.isfinite(mass) & (mass > m0)
+    return np.where(use, mass, m0), np.where(use, theta * (1 + 2 * terms * UNIT), 0.0)
+
+
+def _tangent(
+    step: Step, c: Array, mass: Array, top2: Array | None, theta: Array, r: Array
+) -> tuple[Array, Array, Array]:
+    """Upper bounds of V_r - V_0 times e^{psi - slope (r-1)} and of V_r - V_0, and a good next r; r >= 1, and 1 with top2."""
+    m, kappa = step.draws
+    y = np.sqrt(r) / step.sigma
+    if top2 is None:  # V_0 is c - M or 0, so the rise is V's other half or V itself: no cancellation
+        v = integral(c, mass, None, y, np.where(mass < c, -1.0, 1.0))
+        rise, error = v.value, v.error
+    else:
+        v = integral(c, mass, top2, y)
+        start = integral(np.maximum(c - mass, 0.0), np.zeros_like(c), top2, y)
+        rise, error = v.value - start.value, v.error + 2.0 * start.error
+    z = v.x - y
+    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+        slope = mass * np.exp(-0.5 * z * z) / (math.sqrt(2 * math.pi) * 2 * step.sigma * np.sqrt(r))
+        loose = 2.0 * (np.abs(z) + 1.0) * (v.off + 4 * UNIT * (np.abs(z) + y + 8.0))  # of the density above
+        steep, flat = slope * (1 + loose) / (rise - error), slope * (1 - loose) / (rise + error)
+        reach = steep * np.square(kappa * theta) * (1 + _FEW)
+        left = 1.0 - 2.0 * reach / m * (1 + _FEW)
+        psi = (4.0 * reach / left + 2.0 * steep * reach / left**2) / m * (1 + _FEW)
+        psi = psi - np.maximum(flat, 0.0) * (r - 1.0) * (1 - _FEW)
+        good = (rise > 2 * error) & (left > 1e-6) & (loose < 0.1) & (psi < _LARGEST_EXPONENT)
+        tight = np.where(good, (rise + error) * np.exp(psi) * (1 + 4 * UNIT * (np.abs(psi) + 8.0)), np.inf)
+        ahead = 4.0 * (np.square(kappa * theta) + reach) / m / np.maximum(left, 0.2) ** 2
+    following = 1.0 + np.clip(np.nan_to_num(np.where(left > 0.2, ahead, 2.0), nan=2.0), 0.0, 3.0)
+    return tight, np.maximum(rise, 0.0) + error, following
+
+
+def top(step: Step, c: Array, mass: Array, top2: Array | None, theta: Array, tangents: int = 2) -> tuple[Array, Array]:
+    """Upper bounds of V_0 and of what the theorem's Top adds to it, by the tangent at 1 and (without top2) some more."""
+    one = np.ones_like(mass)
+    tight, rise, ahead = _tangent(step, c, mass, top2, theta, one)
+    base = np.maximum(c - mass, 0.0) * (1 + _FEW)
+    if top2 is None:
+        for _ in range(tangents):  # the tangent may be taken anywhere, and does better a little further out
+            more, _, ahead = _tangent(step, c, mass, None, theta, ahead)
+            tight = np.minimum(tight, more)
+    else:
+        base = _upper(base, np.zeros_like(c), top2, 1.0 / step.sigma)
+        with np.errstate(divide="ignore"):  # where log(V_r - V_0) is known to be concave in r
+            edge = 1.0 / step.sigma + 0.5 * step.sigma * np.log(c / top2)
+        known = (mass >= c) | (edge * (1 + 1e-9) + 1e-9 <= min(math.sqrt(3.0), 1.5 * step.sigma))
+        tight = np.where(known, tight, np.inf)
+    m, kappa = step.draws
+    away = kappa * theta / math.sqrt(m)
+    sure = rise + mass * (away + away * away) / (2.0 * step.sigma * math.sqrt(2 * math.pi)) * (1 + _FEW)
+    return base, np.where(theta > 0.0, np.minimum(tight, sure), rise)
+
+
+def lent_part(step: Step, loss: Array, shares: Array, tilts: Array) -> Array:
+    """The theorem's h_1 in parts, for shares of shape (nodes, lenders) and a tilt a node; infinite below a_0."""
+    if step.adjacency is Adjacency.REPLACE_ONE:  # symmetric
+        return np.exp(np.minimum(loss, 0.0)) * (1 + _FEW) * _lent(step, np.abs(loss), shares, tilts, above=True)
+    part, above = np.full_like(loss, np.inf), loss >= 0.0
+    for where, side in ((above, True), (~above, False)):
+        if where.any() and (side or step.adjacency is Adjacency.ADD_REMOVE):
+            part[where] = _lent(step, loss[where], shares[where], tilts[where], above=side)
+    return part
+
+
+def _lent(step: Step, loss: Array, shares: Array, tilts: Array, *, above: bool) -> Array:
+    """Above a = 1 the value: c up, negative weights down. Below, the excess: c and M down, what the rest loses up."""
+    share = np.clip(np.nan_to_num(shares.T), 0.0, 1.0)
+    tilts = np.clip(np.nan_to_num(tilts), -1e3, 1e3)
+    low, low2, m0, m1, top2 = step.masses(loss)
+    replaced = step.adjacency is Adjacency.REPLACE_ONE
+    level, y, sign = step.levels[:, None], 1.0 / step.sigma, 1.0 if above else -1.0
+    mass, theta = cover(step, m0.down, m1.down, share * low.down * (level * (1 - step.error)), tilts)
+    c = np.full_like(loss, step.weights.c * (1 + step.error if above else 1 - step.error))
+    base, rise = top(step, c, mass, top2.down if replaced else None, theta)
+    if above:
+        own, whole, second = (1.0 - share) * low.down * (1 - _FEW), low.down, low2.down if replaced else None
+        result = base + rise
+    else:
+        own, whole, second = (1.0 - share) * low.up * (1 + _FEW), low.up, None
+        given = (share * low.up * level).sum(axis=0) * (1 + 2 * step.error) + m0.up + m1.up
+        result = rise + np.maximum(given * (1 + _FEW) - np.minimum(mass, c), 0.0) + _FEW * given
+    hit, spread = np.full_like(loss, step.p), None if second is None else np.broadcast_to(second, own.shape)
+    kept = _upper(np.broadcast_to(hit, own.shape), own, spread, y, sign)
+    result = result + (level * kept).sum(axis=0) * (1 + 2 * step.error) + step.far * _upper(hit, whole, second, y, sign)
+    valid = above | (m1.down > 0.0)  # below a = 1 this proves a > a_0
+    # Not needed for soundness: a smaller M is allowed and may give less than the theorem with exact weights. The factor
+    # makes up for that wherever psi is not large.
+    return np.asarray(np.where(valid & np.isfinite(result), result * (1 + 16 * step.error), np.inf))
+
+
+def swap_part(step: Step, loss: Array) -> Array:
+    """The profile of Theorem 2 in parts."""
+    v, y = step.weights, 1.0 / step.sigma
+    if step.adjacency is Adjacency.REPLACE_ONE:
+        scale, loss = np.exp(np.minimum(loss, 0.0)) * (1 + _FEW), np.abs(loss)
+    else:
+        scale = np.ones_like(loss)
+    low, low2, m0, m1, top2 = step.masses(loss)
+    high, few = np.full_like(loss, v.c * (1 + step.error)), np.full_like(loss, v.c * (1 - step.error))
+    hit, room = np.full_like(loss, step.p), v.room * (1 + step.error)
+    if step.adjacency is Adjacency.REPLACE_ONE:
+        part = room * _upper(hit, low.down, low2.down, y)
+        part += _upper(high, m0.down, (m1.down + top2.down) * (1 - _FEW), y)
+        return np.asarray(scale * part * (1 + _FEW))
+    above = room * _upper(hit, low.down, None, y) + _upper(high, m0.down, m1.down, y)
+    below = room * _upper(hit, low.up, None, y, -1.0)
+    gap = -np.expm1(np.minimum(loss, 0.0))  # 1 - a
+    if step.adjacency is Adjacency.ADD_REMOVE:  # v has a positive weight in P - aQ only where m_1 < 0 for sure
+        surplus = np.where(m1.up > 0.0, 0.0, np.maximum(gap * v.tau * (1 - step.error) - v.tq * (1 + step.error), 0.0))
+        below += _upper((few + surplus) * (1 - _FEW), m0.up, m1.up, y, -1.0)
+    else:
+        below += _upper(m0.up, (gap * v.swap * (1 - step.error) + few) * (1 - _FEW), None, y)
+    return np.asarray(np.where(loss >= 0.0, above, below) * (1 + _FEW))
+
+
+def part(step: Step, loss: Array, shares: Array, tilts: Array) -> Array:
+    """The smaller of the two bounds, in parts."""
+    return np.minimum(lent_part(step, loss, shares, tilts), swap_part(step, loss))

@@ -1,0 +1,255 @@
+"""Where to look and what to lend: shares, tilts and nodes for `proving.lending`.
+
+Nothing here can make a bound wrong; it decides how tight the bound is, and whether it is worth its time.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+
+import numpy as np
+from scipy.special import ndtr, ndtri
+
+from ..proving.cells import Discrete, Focus
+from ..proving.hull import dominating, reverse, vertices
+from ..proving.lending import Step, Weights, cover, lent_part, part, swap_part, top
+from ..proving.line import log_peak
+from ..proving.loss_law import Array
+from ..proving.tails import threshold, upper
+from ..terms import Adjacency
+
+_KNOTS = 20
+_ROUNDS = 9
+_PACE = 0.6  # damping: faster for few lenders, but many of them overshoot
+_LEAST_LIGHT = 1e-250  # w and tau below it: cuts never happen, and products lose their digits
+_NOISE = (0.1, 1e6)  # with less noise every hit shows; with more nothing does
+_MOST_LENDERS = 48  # beyond sigma = 7 the lowest levels add little
+_RARE = 1e-6  # of delta: what happens this rarely does not matter
+_GAIN = 1e-4  # of epsilon: a smaller gain is lost in the width of a bracket
+_LOOK = 160  # nodes of the first look
+_NODES = 800
+_AROUND = 40  # nodes near a loss that may decide alone
+_UNRESOLVED = 1e-3  # of delta: the most that infinite losses may take
+_LARGEST_LOSS = 600.0
+_TINY = 1e-300
+
+
+@dataclass(frozen=True)
+class Shares:
+    """Shares and tilts at knots of log((a-1+p)/p), interpolated in between and constant beyond."""
+
+    step: Step
+    knots: Array
+    share: Array  # (lenders, knots)
+    tilt: Array
+
+    def at(self, loss: Array) -> tuple[Array, Array]:
+        """Shares (nodes, lenders) and tilts at the nodes, the tilts improved by two steps of Newton's method."""
+        where = np.abs(loss) if self.step.adjacency is Adjacency.REPLACE_ONE else loss
+        t = np.log(np.maximum(np.expm1(where) / self.step.p + 1.0, _TINY))
+        share = np.stack([np.interp(t, self.knots, row) for row in self.share])
+        tilt = np.interp(t, self.knots, self.tilt)
+        low, _, _, m1, _ = self.step.masses(where)
+        lent = share * low.down * self.step.levels[:, None]
+        for _ in range(2):
+            tilt = _newton(self.step, m1.down, lent, tilt)
+        return share.T, tilt
+
+
+@dataclass(frozen=True)
+class Query:
+    """A run of `steps` such steps, asked for epsilon at delta."""
+
+    steps: int
+    log_delta: float
+
+
+def lenders(cap: int, sigma: float) -> int:
+    """How many levels below the top may lend."""
+    return min(cap - 1, int(6.0 * sigma) + 6, _MOST_LENDERS)
+
+
+def worth_a_look(n: int, p: float, cap: int, sigma: float, weights: Weights, query: Query) -> bool:
+    """Whether lending might lower epsilon: there are cuts, batches below the cap, noise, and full batches that matter."""
+    if not (1 < cap < n and 0.0 < p < 1.0 and _NOISE[0] <= sigma <= _NOISE[1]):
+        return False
+    if min(weights.w, weights.tau) < _LEAST_LIGHT or weights.error > 1e-6:
+        return False
+    return math.log(query.steps) + math.log(weights.c) > query.log_delta + math.log(_RARE)
+
+
+def _newton(step: Step, m1: Array, lent: Array, tilt: Array) -> Array:
+    """One step towards the tilt at which M is largest: m_1 e^{l-i} = sum k mu_k e^{-kl-k^2 i}."""
+    k, i = np.arange(1.0, step.lenders + 1.0)[:, None], 0.5 / step.sigma**2
+    e = lent * np.exp(np.clip(-k * tilt - k * k * i, -700.0, 600.0))
+    up = np.maximum((k * e).sum(axis=0), _TINY)
+    with np.errstate(divide="ignore"):
+        off = np.log(m1) - i + tilt - np.log(up)
+    return np.asarray(tilt - np.clip(off, -9.0, 9.0) / (1.0 + (k * k * e).sum(axis=0) / up))
+
+
+def choose(step: Step) -> Shares:
+    """A damped fixed point of "a unit of mass is worth as much at home as lent", at each knot; the best round is kept."""
+    sigma, p = step.sigma, step.p
+    k = np.arange(1.0, step.lenders + 1.0)[:, None]
+    knots = np.linspace(-3.0, min(2.0 / sigma**2 + 10.0 / sigma, _LARGEST_LOSS), _KNOTS)
+    loss = np.log1p(p * np.expm1(knots))
+    replaced = step.adjacency is Adjacency.REPLACE_ONE
+    if step.adjacency is not Adjacency.ADD_REMOVE:
+        loss = np.maximum(loss, 1e-3 * p)
+    low, low2, m0, m1, top2 = (both.down for both in step.masses(loss))
+    c, second = np.full_like(loss, step.weights.c), top2 if replaced else None
+    share, tilt = np.full((step.lenders, _KNOTS), 0.5), np.full(_KNOTS, -1.0)
+    best, kept_share, kept_tilt = np.full(_KNOTS, np.inf), share, tilt
+    hit, home = np.full(share.shape, p), np.broadcast_to(low2, share.shape) if replaced else None
+    for _ in range(_ROUNDS):
+        lent = share * low * step.levels[:, None]
+        tilt = _newton(step, m1, lent, _newton(step, m1, lent, tilt))
+        mass, theta = cover(step, m0, m1, lent, tilt)
+        own = upper(hit, (1.0 - share) * low, home, 1.0 / sigma)
+        value = np.add(*top(step, c, mass, second, theta, 0)) + (step.levels[:, None] * own).sum(axis=0)
+        better = value < best
+        best = np.where(better, value, best)
+        kept_share, kept_tilt = np.where(better, share, kept_share), np.where(better, tilt, kept_tilt)
+        share = share + _PACE * (_goal(step, k, tilt, low, low2, threshold(c, mass, second, 1.0 / sigma)[0]) - share)
+    return Shares(step, knots, kept_share, kept_tilt)
+
+
+def _goal(step: Step, k: Array, tilt: Array, low: Array, low2: Array, x: Array) -> Array:
+    """The share at which level k's threshold at home gives its mass the price that the top pays."""
+    y = 1.0 / step.sigma
+    price = np.exp(np.clip(-k * tilt - 0.5 * (k * y) ** 2, -700.0, 50.0))
+    own = y + ndtri(np.clip(price * ndtr(x - y), _TINY, 1.0 - 1e-15))  # in standard deviations
+    with np.errstate(over="ignore", divide="ignore", invalid="ignore"):
+        hit = step.p - low2 * np.exp(np.minimum(2.0 * y * own - 2.0 * y * y, 700.0))
+        keep = hit * np.exp(np.clip(0.5 * y * y - own * y, -700.0, 700.0)) / low
+    return np.clip(1.0 - np.nan_to_num(keep, nan=1.0, posinf=1.0, neginf=1.0), 0.0, 1.0)
+
+
+def first_nodes(step: Step, query: Query, count: int = _LOOK) -> Array:
+    """Equal steps of log((a-1+p)/p), that is of the output where nothing is cut, as far as any step of the run matters."""
+    y = 1.0 / step.sigma
+    reach = math.sqrt(2.0 * (math.log(query.steps) - query.log_delta + 10.0))
+    high = min(2.0 * y * y + 2.0 * reach * y, _LARGEST_LOSS)
+    if step.adjacency is Adjacency.REPLACE_ONE:
+        above = np.log1p(step.p * np.expm1(np.linspace(0.0, high, count // 2)))
+        return np.concatenate([-above[:0:-1], above])
+    low, v = -0.5 * y * y - reach * y, step.weights
+    t = np.unique(np.concatenate([np.linspace(low, high, count), [0.0]]))
+    loss = np.log1p(np.maximum(step.p * np.expm1(t), -1.0 + 1e-15))
+    if step.adjacency is Adjacency.ADD_REMOVE:  # swaps at a distance of 2 end at 1 - q, close to 1 - p
+        end, far = v.tq / v.tau, 2.0
+    else:  # a full batch hides x_1 so well that losses down to that of (1-p) w against w + tq occur
+        end, far = v.c / (v.w + v.tq), 1.0
+    t = np.linspace(far * (low - 0.5 * far * y * y) - 5.0, 0.0, count // 4)
+    loss = np.unique(np.append(loss, np.log1p(np.maximum(end * np.expm1(t), -1.0 + 1e-15))))
+    return np.asarray(loss[np.append(True, np.diff(loss) > 1e-15)])
+
+
+def _enough(loss: Array, value: Array, query: Query) -> tuple[float, float]:
+    """The range of losses that matters: up to where no step of the run is likely to be, with room to spare."""
+    rare = math.exp(max(query.log_delta, -640.0) + math.log(_RARE) - math.log(query.steps))
+    far = np.flatnonzero(value <= rare)
+    return float(loss[0]), float(loss[far[0]] if far.size else loss[-1])
+
+
+def tilt_focus(law: Discrete, query: Query, cells: int) -> tuple[Focus, float]:
+    """Where nodes should be dense if all that is known is Chernoff's tilt, and the epsilon that it proves, roughly."""
+    c = 2.0 ** np.arange(-10.0, 14.0, 0.25)
+    v = c[:, None] * law.loss + law.log_mass
+    peak = v.max(axis=1)
+    log_mgf = peak + np.log(np.exp(v - peak[:, None]).sum(axis=1))
+    bound = (query.steps * log_mgf + log_peak(c) - query.log_delta) / c
+    best = int(np.argmin(bound))
+    tilt, epsilon = float(c[best]), max(float(bound[best]), 1e-12)
+    loss = np.array([-epsilon, -query.log_delta / tilt])
+    return Focus(cells, loss, np.array([query.log_delta - tilt * epsilon, 0.0])), epsilon
+
+
+def fitted_nodes(law: Discrete, focus: Focus, low: float, high: float) -> Array:
+    """Nodes fitted to where the answer lies, after a look at the law with other nodes.
+
+    A chord over a width v of losses adds about v^2/8 of the mass between: with a mass I per unit of loss, times its weight,
+    the sum over a given number of nodes is smallest if v is proportional to I^(-1/3).
+    """
+    inside = (law.loss >= low) & (law.loss <= high)
+    loss = law.loss[inside]
+    if loss.size < 3:
+        return np.linspace(low, high, focus.cells)
+    width = np.diff(loss)
+    middle = 0.5 * (loss[1:] + loss[:-1])
+    mass = np.logaddexp(law.log_mass[inside][1:], law.log_mass[inside][:-1])
+    log_need = mass - np.log(width) + np.interp(middle, focus.loss, focus.log_weight)
+    need = np.cbrt(np.exp(np.clip(log_need - log_need.max(), -100.0, 0.0))) * width
+    need += 0.1 * need.sum() / need.size  # a tenth of all nodes goes wherever nothing seems to matter
+    count = np.concatenate([[0.0], np.cumsum(need)])
+    fine = np.interp(np.linspace(0.0, count[-1], focus.cells), count, loss)
+    return np.unique(np.concatenate([[low], fine, [0.0], [high]]))
+
+
+@dataclass(frozen=True)
+class Laws:
+    """Dominating losses of one step, both ways; under replace-one they are the same."""
+
+    forward: Discrete
+    reverse: Discrete
+
+
+def _plain(step: Step, loss: Array) -> Array:
+    """Poisson sampling at the rate at which x_1 is used: less than that no pairing of batches can prove."""
+    rate = step.p * (1.0 - step.weights.tau) + step.weights.tq
+    hit, y, gap = np.full_like(loss, rate), 1.0 / step.sigma, np.expm1(loss)
+    if step.adjacency is Adjacency.REPLACE_ONE:
+        gap = np.expm1(np.abs(loss))
+        return np.exp(np.minimum(loss, 0.0)) * upper(hit, (1.0 - rate) * gap, (1.0 + gap) * rate, y)
+    low = np.maximum(gap + rate, 0.0)
+    return np.where(loss >= 0.0, upper(hit, low, None, y), upper(hit, low, None, y, -1.0))
+
+
+def _rough(loss: Array, part: Array, query: Query, *, both: bool) -> float:
+    """Chernoff's epsilon of a profile, in one direction or the worse of both."""
+    ways = [(loss, part), reverse(loss, part)] if both else [(loss, part)]
+    return max(tilt_focus(dominating(*way), query, 1)[1] for way in ways)
+
+
+def laws(step: Step, query: Query, focus: Focus | None = None, nodes: int = _NODES) -> Laws | None:
+    """Dominating losses of one step by lending, for the query; None if that gains next to nothing over Theorem 2.
+
+    `focus` says which losses matter, if somebody knows; each direction has about `nodes` nodes of its own.
+    """
+    loss, symmetric = first_nodes(step, query), step.adjacency is Adjacency.REPLACE_ONE
+    swap = swap_part(step, loss)
+    before = _rough(loss, swap, query, both=False)
+    if before <= (1.0 + _GAIN) * _rough(loss, _plain(step, loss), query, both=False):
+        return None  # no lending could help
+    shares = choose(step)
+    both = np.minimum(lent_part(step, loss, *shares.at(loss)), swap)
+    if not symmetric:
+        before = _rough(loss, swap, query, both=True)
+    if before <= (1.0 + _GAIN) * _rough(loss, both, query, both=not symmetric):
+        return None
+    forward = _fitted(shares, query, focus, nodes, (loss, both), back=False)
+    back = forward if symmetric else _fitted(shares, query, focus, nodes, reverse(loss, both), back=True)
+    known = all(query.steps * law.infinite <= _UNRESOLVED * math.exp(query.log_delta) for law in (forward, back))
+    return Laws(forward, back) if known else None
+
+
+def _fitted(
+    shares: Shares, query: Query, focus: Focus | None, nodes: int, seen: tuple[Array, Array], *, back: bool
+) -> Discrete:
+    """The law on nodes that are fitted to the query, after a look at others, in the direction of that look."""
+    coarse, corners = dominating(*seen), vertices(*seen)
+    focus = replace(focus, cells=nodes) if focus else tilt_focus(coarse, query, nodes)[0]
+    fine = fitted_nodes(coarse, focus, *_enough(*corners, query))
+    fine = np.unique(np.concatenate([fine, _single(*corners, query)]))
+    at = -fine[::-1] if back else fine
+    found = part(shares.step, at, *shares.at(at))
+    return dominating(*reverse(at, found)) if back else dominating(at, found)
+
+
+def _single(loss: Array, value: Array, query: Query) -> Array:
+    """Nodes around the loss that one step exceeds with a chance of delta over all steps: it may decide alone."""
+    goal = query.log_delta - math.log(query.steps)
+    at = float(np.interp(-goal, -np.log(value), loss))
+    return at * np.linspace(0.95, 1.05, _AROUND) if 0.0 < at < loss[-1] else np.zeros(0)

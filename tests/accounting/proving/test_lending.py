@@ -1,0 +1,312 @@
+"""The lending bound: against 50 digits, at its limits, as a discrete law, and against exact laws of small data sets."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from mpmath import mp, mpf
+from tests import lending_cases as cases
+from tests.adversary import Draw, draws, hunt, streams
+from tests.enumeration import ADJACENCIES, Config
+from tests.reference import lending as reference
+
+from filet import Adjacency
+from filet.accounting.proving import lending
+from filet.accounting.proving.hull import check, dominating, profile, reverse, vertices
+from filet.accounting.proving.lending import Step
+from filet.accounting.proving.tails import integral
+from filet.accounting.searching.lending_shares import choose
+from filet.errors import NotCertifiedError
+
+
+@pytest.fixture(autouse=True)
+def _digits() -> Iterator[None]:
+    with mp.workdps(70):
+        yield
+
+
+def arguments(step: Step, loss: float) -> tuple[int, float, int, float, str, float]:
+    return step.n, step.p, step.cap, step.sigma, str(step.adjacency), loss
+
+
+def tolerance(step: Step, loss: float) -> float:
+    """1e-10, but a - 1 + p loses digits where it is far below p; at 1 - p nothing is left."""
+    low = math.expm1(loss) + step.p
+    return 1e-10 * max(1.0, 0.01 * step.p / low) if low > 1e-9 * step.p else math.inf
+
+
+# --- against 50 digits ---
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_lending_is_above_its_50_digits_and_close(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    seen = 0
+    for _ in range(5):
+        step = cases.some(rng, 500)
+        loss = cases.losses(step, rng, 4)
+        share, tilt = choose(step).at(loss)
+        ours = lending.lent_part(step, loss, share, tilt)
+        for i in np.flatnonzero(np.isfinite(ours)):
+            exact = reference.bound(*arguments(step, float(loss[i])), share[i], tilt[i], excess=bool(loss[i] < 0))
+            seen += 1
+            assert mpf(float(ours[i])) >= exact, (step, loss[i])
+            assert float(ours[i] / exact - 1) < 1e-10 or exact < 1e-40, (step, loss[i])
+    assert seen > 8
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_random_shares_and_tilts_are_bounds_too(seed: int) -> None:
+    rng = np.random.default_rng(100 + seed)
+    for _ in range(6):
+        step = cases.some(rng, 200)
+        loss = cases.losses(step, rng, 4)
+        share, tilt = rng.uniform(size=(5, step.lenders)) ** rng.choice([0.2, 1, 5]), 2 * rng.normal(size=5)
+        ours = lending.lent_part(step, loss, share, tilt)
+        for i in np.flatnonzero(np.isfinite(ours)):
+            exact = reference.bound(*arguments(step, float(loss[i])), share[i], tilt[i], excess=bool(loss[i] < 0))
+            assert mpf(float(ours[i])) >= exact, (step, loss[i])
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_swap_is_above_its_50_digits_and_close(seed: int) -> None:
+    rng = np.random.default_rng(200 + seed)
+    for _ in range(12):
+        step = cases.some(rng, 500)
+        loss = cases.losses(step, rng, 5)
+        for at, ours in zip(loss, lending.swap_part(step, loss), strict=True):
+            exact = reference.swap(*arguments(step, float(at)), excess=bool(at < 0))
+            assert mpf(float(ours)) >= exact, (step, at)
+            assert float(ours) <= exact * (1 + tolerance(step, float(at))) + 1e-40, (step, at)
+
+
+@pytest.mark.parametrize("adjacency", ADJACENCIES)
+@pytest.mark.parametrize(("n", "p", "B", "sigma"), [(60_000, 256 / 60_000, 256, 1.0), (50_000, 0.08192, 4_200, 3.0)])
+def test_real_sizes_agree_with_50_digits(n: int, p: float, B: int, sigma: float, adjacency: str) -> None:
+    step = cases.make(n, p, B, sigma, adjacency)
+    loss = np.log1p(p * np.expm1(np.array([-0.02, 0.5, 2.0, 4.0])))
+    share, tilt = choose(step).at(loss)
+    ours = lending.lent_part(step, loss, share, tilt)
+    for i in np.flatnonzero(np.isfinite(ours)):
+        exact = reference.bound(*arguments(step, float(loss[i])), share[i], tilt[i], excess=bool(loss[i] < 0))
+        assert 0 <= float(ours[i] / exact - 1) < 1e-9  # the binomial weights are good to 1e-12
+
+
+@pytest.mark.parametrize("sign", [1.0, -1.0])
+def test_integrals_hold_their_error(sign: float) -> None:
+    rng = np.random.default_rng(5)
+    for _ in range(150):
+        c, m1, m2 = (float(10 ** rng.uniform(-9, 0)) for _ in range(3))
+        y, both = float(10 ** rng.uniform(-2, 1)), bool(rng.integers(2))
+        got = integral(np.array([c]), np.array([m1]), np.array([m2]) if both else None, y, sign)
+        with mp.workdps(400):
+            s = 1 / mpf(y)
+            exact = reference.K(mpf(c), mpf(m1), mpf(m2) if both else mpf(0), s)
+            exact = exact if sign > 0 else exact - mpf(c) + mpf(m1) + (mpf(m2) if both else 0)
+        assert abs(mpf(float(got.value[0])) - exact) <= mpf(float(got.error[0])), (c, m1, m2, y, both)
+
+
+def test_the_cover_is_on_the_safe_side() -> None:
+    """M is below its 50 digits and theta above, for masses that count as exact."""
+    rng = np.random.default_rng(6)
+    for _ in range(60):
+        step = cases.some(rng, 300)
+        k = np.arange(1.0, step.lenders + 1)
+        m0, m1 = (10 ** rng.uniform(-12, 0, 3) for _ in range(2))
+        lent, tilt = 10 ** rng.uniform(-12, 0, (k.size, 3)), 2 * rng.normal(size=3)
+        M, theta = lending.cover(step, m0, m1, lent, tilt)
+        for i in range(3):
+            masses = reference.Masses(mpf(0), mpf(0), mpf(float(m0[i])), mpf(float(m1[i])), mpf(0))
+            exact = reference.cover(masses, [mpf(float(v)) for v in lent[:, i]], mpf(float(tilt[i])), mpf(step.sigma))
+            assert exact[0] * (1 - mpf(10) ** -10) <= mpf(float(M[i])) <= exact[0]
+            if exact[1] > 0 and theta[i] > 0:
+                assert abs(mpf(float(theta[i])) / exact[1] - 1) < 1e-10
+
+
+@pytest.mark.parametrize("replaced", [False, True])
+def test_the_top_is_above_its_50_digits_for_weights_that_count_as_exact(replaced: bool) -> None:
+    """As a function of M the theorem's Top may rise or fall, so it is compared at the very same numbers."""
+    rng, tight = np.random.default_rng(7), 0
+    for _ in range(150):
+        step = cases.some(rng, int(rng.choice([40, 4_000])))
+        step = replace(step, sigma=float(10 ** rng.uniform(-1, 2)))
+        c = float(10 ** rng.uniform(-8, 0))
+        M, theta = c * float(10 ** rng.uniform(-3, 3)), float(rng.uniform(0, 0.6))
+        top2 = c * float(10 ** rng.uniform(0, 2)) if replaced else 0.0
+        one = [np.array([v]) for v in (c, M, top2, theta)]
+        base, rise = lending.top(step, one[0], one[1], one[2] if replaced else None, one[3])
+        with mp.workdps(200):
+            exact = reference.top(step.n, step.cap, mpf(c), mpf(M), mpf(theta), mpf(top2), mpf(step.sigma), tangents=2)
+        ours = float(base[0] + rise[0])
+        assert mpf(ours) * (1 + mpf(2) ** -50) >= exact, (step, c, M, theta, top2)
+        tight += float(ours / exact - 1) < 1e-10
+    assert tight > 100
+
+
+# --- order and limits ---
+
+
+@pytest.mark.parametrize("adjacency", ADJACENCIES)
+def test_lending_is_below_swap_and_swap_below_the_note(adjacency: str) -> None:
+    from tests.reference import profile_float
+
+    gained = 0
+    for n, p, B, sigma in [(60, 0.4, 24, 1.0), (400, 0.1, 41, 0.6), (2_000, 0.05, 100, 1.5), (5_000, 0.02, 130, 1.0)]:
+        step = cases.make(n, p, B, sigma, adjacency)
+        loss = np.log1p(p * np.expm1(np.linspace(-1.0, 2.0 / sigma**2 + 3.0 / sigma, 60)))
+        swap = lending.swap_part(step, loss)
+        both = lending.part(step, loss, *choose(step).at(loss))
+        assert (both <= swap).all()
+        gained += int((both < 0.9 * swap).sum())
+        rest = np.where(loss < 0, -np.expm1(np.minimum(loss, 0)), 0.0)
+        note = profile_float.profile(loss, n=n, p=p, B=B, sigma=sigma, adjacency=adjacency, analysis="note")
+        assert (swap + rest <= note * (1 + 1e-9) + 1e-14).all()
+    assert gained > 20
+
+
+@pytest.mark.parametrize(("n", "p", "B", "sigma"), [(10, 0.5, 10, 1.0), (10, 0.5, 1, 1.0), (10, 1.0, 5, 1.0), (10, 0.5, 5, 1e-3)])  # fmt: skip
+def test_where_there_is_nothing_to_lend_it_is_refused(n: int, p: float, B: int, sigma: float) -> None:
+    v = cases.Weights(0.4, 0.3, 0.3, 0.1, 0.25, 0.2, 0.15, 1e-12)
+    with pytest.raises(NotCertifiedError, match="use the swap analysis"):
+        Step(n, p, B, sigma, Adjacency.ADD_REMOVE, v, 1)
+
+
+def test_weights_that_underflow_are_refused() -> None:
+    with pytest.raises(NotCertifiedError, match="use the swap analysis"):
+        cases.make(60_000, 0.004, 3_000, 1.0, "add-remove")
+
+
+EDGES = [
+    (50, 0.9, 49, 1.0),  # B = n - 1, more inside the batch than outside
+    (200, 0.7, 150, 0.8),  # b > N - b
+    (30, 1e-6, 3, 1.0),  # p -> 0: and tau below 1e-18
+    (400, 0.02, 40, 1.0),  # tau -> 0
+    (40, 0.5, 20, 50.0),  # much noise
+    (40, 0.5, 20, 0.05),  # little noise
+    (6, 0.999999, 3, 1.0),  # p -> 1
+]
+
+
+@pytest.mark.parametrize("adjacency", ADJACENCIES)
+@pytest.mark.parametrize(("n", "p", "B", "sigma"), EDGES)
+def test_edges_agree_with_50_digits(n: int, p: float, B: int, sigma: float, adjacency: str) -> None:
+    step = cases.make(n, p, B, sigma, adjacency, 8)
+    y = 1 / sigma
+    loss = np.unique(np.append(np.log1p(p * np.expm1(np.linspace(-y, 0.5 * y * y + 3 * y, 6))), [0.0, 1e-3 * p]))
+    share, tilt = choose(step).at(loss)
+    both = lending.part(step, loss, share, tilt)
+    for i in range(loss.size):
+        at, below = arguments(step, float(loss[i])), bool(loss[i] < 0)
+        exact = reference.swap(*at, excess=below)
+        if np.isfinite(lending.lent_part(step, loss, share, tilt)[i]):
+            exact = min(exact, reference.bound(*at, share[i], tilt[i], excess=below))
+        assert mpf(float(both[i])) >= exact
+        assert float(both[i]) <= exact * (1 + 100 * tolerance(step, float(loss[i]))) + 1e-60
+
+
+# --- the hull and its law ---
+
+
+@pytest.mark.parametrize("adjacency", ADJACENCIES)
+@pytest.mark.parametrize(("n", "p", "B", "sigma"), [(400, 0.1, 41, 0.7), (60_000, 256 / 60_000, 256, 1.0)])
+def test_hulls_are_convex_and_fall_and_their_laws_dominate(
+    n: int, p: float, B: int, sigma: float, adjacency: str
+) -> None:
+    step = cases.make(n, p, B, sigma, adjacency)
+    loss = np.log1p(p * np.expm1(np.linspace(-3.0, 2 / sigma**2 + 8 / sigma, 300)))
+    part = lending.part(step, loss, *choose(step).at(loss))
+    for at, value in ((loss, part), reverse(loss, part)):
+        kept, hull = vertices(at, value)
+        slopes = np.diff(np.append(1.0, hull)) / np.diff(np.append(0.0, np.exp(kept)))
+        assert (np.diff(slopes) > -1e-13).all()
+        assert (slopes < 0).all()
+        law = dominating(at, value)
+        # the profile of the law, summed independently, at the vertices and (convexity) nowhere above the values
+        mass = np.exp(law.log_mass)
+        gain = -np.expm1(np.minimum(at[:, None] - law.loss, 0.0)) @ mass + law.infinite
+        whole = np.where(at < 0, -np.expm1(np.minimum(at, 0.0)), 0.0) + value
+        where = np.isin(at, kept)
+        assert (gain[where] >= whole[where] * (1 - 1e-12)).all()
+        assert (gain[where] <= whole[where] * (1 + 1e-9)).all()
+        seen = at <= kept[-1]
+        assert (gain[seen] <= whole[seen] * (1 + 1e-9)).all()
+        assert 1.0 <= mass.sum() + law.infinite < 1 + 1e-9
+
+
+def test_the_excess_survives_where_one_minus_a_would_hide_it() -> None:
+    """Far below a = 1 the reverse law keeps its digits: its infinite mass is that of the profile, not a rounding error."""
+    step = cases.make(400, 0.3, 130, 1.0, "replace-one")
+    loss = np.linspace(-30.0, 30.0, 200)
+    at, value = reverse(loss, lending.part(step, loss, *choose(step).at(loss)))
+    law = dominating(at, value)
+    exact = float(reference.swap(*arguments(step, float(law.loss[-1]))))
+    assert law.infinite <= 1.01 * exact + 1e-290
+    assert law.infinite < 1e-30
+
+
+def test_a_law_below_its_values_is_refused() -> None:
+    step = cases.make(400, 0.1, 41, 0.7, "zero-out")
+    loss = np.log1p(0.1 * np.expm1(np.linspace(-3.0, 10.0, 100)))
+    kept, hull = vertices(loss, lending.swap_part(step, loss))
+    law = dominating(loss, lending.swap_part(step, loss))
+    check(law, kept, hull)
+    assert (profile(law)[1] >= hull).all()
+    lighter = replace(law, log_mass=np.where(np.arange(kept.size) == 40, law.log_mass - 1e-9, law.log_mass))
+    for broken in (lighter, replace(law, infinite=0.0), replace(law, log_mass=law.log_mass + math.nan)):
+        with pytest.raises(NotCertifiedError, match="please report"):
+            check(broken, kept, hull)
+
+
+def test_a_profile_without_losses_is_refused() -> None:
+    with pytest.raises(NotCertifiedError, match="swap analysis"):
+        dominating(np.array([0.0, 1.0]), np.array([1.0, 2.0]))
+
+
+# --- against exact laws of small data sets ---
+
+
+def lending_bound(draw: Draw, eps: np.ndarray) -> np.ndarray:
+    """Both directions of the bound, pointwise."""
+    c = draw.config
+    step = cases.make(c.n, c.p, c.B, c.sigma, c.adjacency)
+    shares = choose(step)
+    forward, back = (lending.part(step, at, *shares.at(at)) for at in (eps, -eps))
+    return np.concatenate([forward, back * np.exp(eps)])
+
+
+def concerned(seed: int, count: int) -> Iterator[Draw]:
+    which, _ = streams(seed)
+    for draw in draws(which, count):
+        c = draw.config
+        if draw.analysis == "refined" and c.overflow == "truncate" and 1 < c.B < c.n and c.p < 1:
+            yield draw
+
+
+def test_no_small_data_set_violates_the_bound() -> None:
+    rng = np.random.default_rng(1)
+    tried = 0
+    for draw in concerned(50_000, 300):
+        search = hunt(draw, lending_bound, rng)
+        assert not search.violated, (draw, search.margin, search.worst)
+        tried += search.divergences
+    assert tried > 5_000
+
+
+def test_without_the_correction_small_data_sets_violate_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """So the search can fail, and psi is needed: n = 3 and 4, with two others that are far apart."""
+    whole = lending.top
+    monkeypatch.setattr(lending, "top", lambda step, c, m, top2, theta, *more: whole(step, c, m, top2, 0.0 * theta))
+    rng = np.random.default_rng(2)
+    found = set()
+    for n in (3, 4):
+        for p, sigma in [(p, sigma) for p in (0.1, 0.3, 0.6) for sigma in (0.7, 1.0, 2.0)]:
+            for adjacency in ADJACENCIES:
+                draw = Draw(Config(n, p, 2, sigma, "truncate", adjacency), 1, "refined")
+                search = hunt(draw, lending_bound, rng)
+                if search.violated:
+                    found.add(n)
+    assert found == {3, 4}
