@@ -3,40 +3,19 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 
 import numpy as np
 
 from filet import Adjacency
+from filet._binomial import cap_weights
 from filet.accounting.proving.lending import Step
-from filet.accounting.proving.theorems import cap_weights
 from filet.accounting.searching.lending_shares import lenders
 from tests.enumeration import ADJACENCIES
 
 
-@dataclass(frozen=True)
-class Weights:
-    """What `lending.Weights` asks for."""
-
-    room: float
-    w: float
-    tau: float
-    tq: float
-    c: float
-    swap: float
-    stay: float
-    error: float
-
-
-def weights(n: int, p: float, B: int) -> Weights:
-    v = cap_weights(n, p, B)
-    error = 1e-12 + 1e-15 * math.sqrt(n) + 4e-15 / (1.0 - v.q)
-    return Weights(v.room, v.w, v.tau, v.tq, v.c, v.tau - v.tq, (1.0 - p) * v.w, error)
-
-
 def make(n: int, p: float, B: int, sigma: float, adjacency: str, count: int | None = None) -> Step:
     count = lenders(B, sigma) if count is None else min(count, B - 1)
-    return Step(n, p, B, sigma, Adjacency(adjacency), weights(n, p, B), count)
+    return Step(n, p, B, sigma, Adjacency(adjacency), cap_weights(n, p, B), count)
 
 
 def some(rng: np.random.Generator, largest: int = 2_000) -> Step:

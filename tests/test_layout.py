@@ -22,10 +22,12 @@ _public errors _checks _files _numbers _tables _progress _binomial _binomial_ran
 sampling.keys sampling.streams sampling.draws sampling.size_law sampling.partition sampling.batch sampling.sampler
 sampling.mechanism sampling.audits
 accounting.terms
-accounting.proving.rounding accounting.proving.loss_law accounting.proving.theorems accounting.proving.cells
+accounting.proving.rounding accounting.proving.loss_law accounting.proving.tails accounting.proving.lending
+accounting.proving.theorems accounting.proving.cells accounting.proving.hull
 accounting.proving.transform accounting.proving.composition accounting.proving.line accounting.proving.view
 accounting.proving.closed_form accounting.proving.verdict accounting.proving.combining
 accounting.searching.budget accounting.searching.grids accounting.searching.guesses accounting.searching.tilts accounting.searching.newton
+accounting.searching.lending_shares
 accounting.searching.refinement
 accounting.run accounting.state accounting.curve accounting.accountant accounting.attacks accounting.lower_bounds
 planning.roots planning.target planning.calibration planning.hardware planning.options planning.strategies

@@ -40,7 +40,7 @@ def account(
         noise_multiplier: standard deviation of the Gaussian noise on the sum, divided by the clipping norm.
         steps: number of training steps.
         adjacency: "add-remove", "zero-out" or "replace-one".
-        analysis: "refined" (the default, the tightest), or, to compare, "note" (Theorems 3.1, 3.3 and 3.4 of
+        analysis: "refined" (the default, the tightest), or, to compare, "swap" (Theorem 2 alone), "note" (Theorems 3.1, 3.3 and 3.4 of
             Ganesh, 2025) or "union" (plain Poisson plus the chance of any overflow).
     """
     accountant = Accountant(adjacency)

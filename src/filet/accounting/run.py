@@ -9,13 +9,13 @@ from typing import Protocol
 
 import numpy as np
 
-from .proving.closed_form import Gaussian, OneStep
+from .proving.closed_form import Gaussian
 from .proving.combining import chance, delta_with, power, union_cost, worse
-from .proving.loss_law import LossLaw
-from .proving.theorems import loss_law
+from .proving.theorems import lending_step, loss_law
 from .searching.budget import Budget
-from .searching.refinement import Direction, Exact
-from .terms import Adjacency, Bounds, Phase
+from .searching.lending_shares import lenders
+from .searching.refinement import Direction, Exact, OneStepAnswers, Part
+from .terms import Adjacency, Analysis, Bounds, Phase
 
 _FAR = 1e12
 _CHANCE_ERROR = 1e-11  # relative, of the logarithm of a chance that is multiplied by numbers of steps
@@ -40,7 +40,7 @@ class Run:
     """
 
     def __init__(self, phases: Sequence[Phase], gaussian: Bounds, adjacency: Adjacency) -> None:
-        laws: list[tuple[LossLaw, int]] = []
+        parts: list[Part] = []
         overflow, exposure = 0.0, 0.0
         for phase in phases:
             if phase.steps == 0 or phase.noise_multiplier == math.inf:
@@ -51,9 +51,9 @@ class Run:
             elif phase.only_gaussian:
                 gaussian = _add(gaussian, phase, adjacency)
             else:
-                laws.append((loss_law(phase.scheme, phase.noise_multiplier, adjacency, phase.analysis), phase.rounds))
+                parts.append(_part(phase, adjacency))
         self.overflow, self.exposure = chance(overflow, _CHANCE_ERROR), chance(exposure, _CHANCE_ERROR)
-        self.directions = _directions(laws, gaussian, symmetric=adjacency is Adjacency.REPLACE_ONE)
+        self.directions = _directions(parts, gaussian, symmetric=adjacency is Adjacency.REPLACE_ONE)
 
     @_QUIET
     def epsilon(self, delta: float) -> Bounds:
@@ -154,14 +154,23 @@ def _add(gaussian: Bounds, phase: Phase, adjacency: Adjacency) -> Bounds:
     return Bounds(gaussian.lower + square * (1 - 1e-15), (gaussian.upper + square) * (1 + 1e-15))
 
 
-def _directions(laws: list[tuple[LossLaw, int]], gaussian: Bounds, *, symmetric: bool) -> list[Answers]:
+def _part(phase: Phase, adjacency: Adjacency) -> Part:
+    """One step of a phase by the theorems of its analysis; the refined one adds what lending proves."""
+    scheme, sigma = phase.scheme, phase.noise_multiplier
+    law = loss_law(scheme, sigma, adjacency, phase.analysis)
+    refined = phase.analysis is Analysis.REFINED
+    step = lending_step(scheme, sigma, adjacency, lenders(scheme.max_batch_size, sigma)) if refined else None
+    return Part(law, phase.rounds, step)
+
+
+def _directions(parts: list[Part], gaussian: Bounds, *, symmetric: bool) -> list[Answers]:
     """Both orders of the neighbours, or one if the other is the same; the closed form where there is one."""
     if gaussian.upper == math.inf:
         raise OverflowError("the Gaussian releases have too little noise")
-    if not laws:
+    if not parts:
         return [Exact(Gaussian(*gaussian))] if gaussian.upper else []
-    forward = Direction(laws, gaussian)
+    forward = Direction(parts, gaussian)
     both = [forward] if symmetric else [forward, forward.reversed()]
     if forward.steps == 1 and not gaussian.upper:
-        return [Exact(OneStep(one.laws[0])) for one in both]
+        return [OneStepAnswers(one) for one in both]
     return list(both)

@@ -31,11 +31,13 @@ class Adjacency(str, enum.Enum):
 class Analysis(str, enum.Enum):
     """Which proof the numbers rest on.
 
-    `refined` is the tightest; `note` is the analysis of Ganesh (2025); `union` is the earlier strategy that adds the
-    chance of any overflow to delta. The last two are for comparison, and for policy truncate only.
+    `refined` is the tightest that filet proves. The others are for comparison, and for policy truncate only: `swap`
+    compares a full batch with those in which the example is exchanged, `note` is the analysis of Ganesh (2025), `union`
+    the earlier strategy that adds the chance of any overflow to delta.
     """
 
     REFINED = "refined"
+    SWAP = "swap"
     NOTE = "note"
     UNION = "union"
 

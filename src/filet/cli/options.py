@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 ADJACENCIES = ("add-remove", "zero-out", "replace-one")
 OVERFLOWS = ("truncate", "reject")
-ANALYSES = ("refined", "note", "union")
+ANALYSES = ("refined", "swap", "note", "union")
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 

@@ -30,7 +30,10 @@ _ADJACENCY = {
 }
 
 _THEOREM = {
-    ("truncate", "refined"): "refined bound for random truncation (documentation, theory page, Theorem 2)",
+    ("truncate", "refined"): (
+        "the smaller of lending and exchange, for random truncation (documentation, theory page, Theorems 2 and 4)"
+    ),
+    ("truncate", "swap"): "exchanged examples, for random truncation (documentation, theory page, Theorem 2)",
     ("truncate", "note"): "Ganesh (2025), arXiv 2508.15089, Theorems 3.1, 3.3 and 3.4 (theory page, Theorem 1)",
     ("truncate", "union"): (
         "plain Poisson sampling with delta + (1 + e^epsilon) eta, eta the chance that any batch overflows"

@@ -6,6 +6,7 @@ import math
 
 import numpy as np
 import pytest
+from filet.accounting.searching.engine import Side, solve
 from tests import lending_cases as cases
 from tests.enumeration import ADJACENCIES
 from tests.populations import (
@@ -23,10 +24,10 @@ from tests.populations import (
 )
 from tests.settings import SETTINGS, TABLE
 
+from filet._binomial import cap_weights
 from filet.accounting.proving import lending
 from filet.accounting.proving.cells import Discrete, Focus
 from filet.accounting.proving.hull import dominating
-from filet.accounting.searching.engine import Side, solve
 from filet.accounting.searching.lending_shares import (
     Query,
     choose,
@@ -127,15 +128,15 @@ def test_shares_are_nearly_the_best() -> None:
 
 
 def test_it_is_not_computed_where_it_cannot_help() -> None:
-    v, ask = cases.weights(100, 0.2, 25), query(100, 1e-5)
+    v, ask = cap_weights(100, 0.2, 25), query(100, 1e-5)
     assert worth_a_look(100, 0.2, 25, 1.0, v, ask)
     assert not worth_a_look(100, 0.2, 100, 1.0, v, ask)  # no cut
     assert not worth_a_look(100, 0.2, 1, 1.0, v, ask)  # nobody below the top
     assert not worth_a_look(100, 1.0, 25, 1.0, v, ask)
     assert not worth_a_look(100, 0.2, 25, 0.05, v, ask)
-    rare = cases.weights(60_000, 256 / 60_000, 500)
+    rare = cap_weights(60_000, 256 / 60_000, 500)
     assert not worth_a_look(60_000, 256 / 60_000, 500, 1.0, rare, query(14_000, 1e-5))
-    assert not worth_a_look(60_000, 0.004, 30_000, 1.0, cases.weights(60_000, 0.004, 30_000), ask)
+    assert not worth_a_look(60_000, 0.004, 30_000, 1.0, cap_weights(60_000, 0.004, 30_000), ask)
 
 
 def test_rare_cuts_gain_next_to_nothing() -> None:

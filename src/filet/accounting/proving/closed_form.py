@@ -8,8 +8,9 @@ from typing import Protocol
 import numpy as np
 from scipy.special import erfcx, log_ndtr
 
+from .cells import Discrete
 from .loss_law import Array, LossLaw
-from .rounding import CLOSED_FORM_ERROR, POINT_ERROR, UNDERFLOW, UNIT
+from .rounding import CLOSED_FORM_ERROR, POINT_ERROR, SUM_ERROR, UNDERFLOW, UNIT, down, up
 
 
 class ClosedForm(Protocol):
@@ -31,6 +32,18 @@ class OneStep:
         upper = value * (1 + relative) + error + self._law.lost + UNDERFLOW
         lower = value * (1 - relative) - error if self._law.whole else np.zeros_like(value)
         return np.maximum(lower, 0.0), np.minimum(upper, 1.0)
+
+
+class HullStep:
+    """One step alone whose loss is discrete, as lending gives it: a plain sum. Proof: engine.md#one-step"""
+
+    def __init__(self, law: Discrete) -> None:
+        self._law = law
+
+    def delta_bounds(self, epsilon: Array) -> tuple[Array, Array]:
+        law, mass = self._law, np.exp(self._law.log_mass)
+        value = np.array([float(mass @ -np.expm1(np.minimum(e - law.loss, 0.0))) for e in epsilon]) + law.infinite
+        return np.maximum(down(value, SUM_ERROR) - law.infinite, 0.0), np.minimum(up(value, SUM_ERROR) + UNDERFLOW, 1.0)
 
 
 class Gaussian:

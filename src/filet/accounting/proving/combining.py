@@ -61,4 +61,4 @@ def power(rate: float, forward: Sequence[tuple[float, float]], backward: Sequenc
         for epsilon, delta in other:  # and below 1: H_{1/b}(P||Q) + f / b = 1 - 1/b + (H_b(Q||P) + f) / b
             best = min(best, -math.expm1(-epsilon) + math.exp(-epsilon) * (delta + rate))
         powers.append(best)
-    return min(1.0, max(up(max(powers), 16 * UNIT), rate))
+    return min(1.0, max(float(up(max(powers), 16 * UNIT)), rate))

@@ -10,10 +10,10 @@ from __future__ import annotations
 import numpy as np
 
 from ...errors import NotCertifiedError
-from .cells import UNDERFLOW, Discrete
+from .cells import Discrete
 from .loss_law import Array
+from .rounding import UNDERFLOW, UNIT
 
-_UNIT = 2.0**-53
 _EXTENDED = np.finfo(np.longdouble).eps  # that of a float on some machines
 _LEAST = -620.0  # log of a Q-mass; smaller ones are nearly denormal, and their differences have few digits
 _LARGEST_LOSS = 600.0
@@ -21,7 +21,7 @@ _LARGEST_LOSS = 600.0
 
 def reverse(loss: Array, part: Array) -> tuple[Array, Array]:
     """The nodes and parts of the pair with P and Q exchanged: H_b(Q||P) is b times the excess of H at 1/b."""
-    return -loss[::-1], (part * np.exp(-loss) * (1 + 16 * _UNIT))[::-1]
+    return -loss[::-1], (part * np.exp(-loss) * (1 + 16 * UNIT))[::-1]
 
 
 def _slopes(loss: Array, value: Array) -> Array:
@@ -32,7 +32,7 @@ def _slopes(loss: Array, value: Array) -> Array:
 
 def vertices(loss: Array, part: Array) -> tuple[Array, Array]:
     """Nodes and values of the lower convex hull of (e^loss, H) and (0, 1), down to its minimum."""
-    value = np.where(loss < 0.0, -np.expm1(np.minimum(loss, 0.0)) * (1 + 4 * _UNIT) + part * (1 + 4 * _UNIT), part)
+    value = np.where(loss < 0.0, -np.expm1(np.minimum(loss, 0.0)) * (1 + 4 * UNIT) + part * (1 + 4 * UNIT), part)
     with np.errstate(divide="ignore"):  # any nodes may be left out
         keep = (value < 1.0) & (np.log(value) - np.maximum(loss, 0.0) > _LEAST) & (np.abs(loss) <= _LARGEST_LOSS)
     loss, value = loss[keep], value[keep]
@@ -58,7 +58,7 @@ def dominating(loss: Array, part: Array) -> Discrete:
         raise NotCertifiedError("a one-step profile has no finite loss that matters; use the swap analysis")
     slope = np.append(_slopes(loss, value), 0.0)
     log_mass = np.log(np.diff(slope)) + loss
-    spare = 8 * _UNIT * (float(np.abs(log_mass).max()) + 2.0 * float(np.abs(loss).max()) + 32.0)
+    spare = 8 * UNIT * (float(np.abs(log_mass).max()) + 2.0 * float(np.abs(loss).max()) + 32.0)
     law = Discrete(loss, log_mass + spare, float(value[-1]) * (1 + spare) + UNDERFLOW, 0.0)
     check(law, loss, value)
     return law
@@ -74,7 +74,7 @@ def profile(law: Discrete) -> tuple[Array, Array, float]:
     beyond = np.cumsum(q[::-1])[::-1]
     value = np.float64(law.infinite) + np.cumsum((beyond * width)[::-1])[::-1]
     size = float(np.abs(law.log_mass).max() + np.abs(law.loss).max())
-    error = _UNIT * (size + 16.0) + 2 * law.loss.size * float(_EXTENDED)
+    error = UNIT * (size + 16.0) + 2 * law.loss.size * float(_EXTENDED)
     at = np.append(value, law.infinite).astype(np.float64) * (1 - error)
     return law.loss, at[1:], float(at[0])
 

@@ -20,7 +20,8 @@ import numpy as np
 from ...errors import NotCertifiedError
 from ..terms import Adjacency
 from .loss_law import Array
-from .tails import UNIT, integral
+from .rounding import UNIT
+from .tails import integral
 from .tails import upper as _upper
 
 _FEW = 16 * UNIT  # more than the roundings of any product or sum of a few terms below
@@ -49,6 +50,14 @@ class Weights(Protocol):
     def error(self) -> float: ...
 
 
+def lendable(weights: Weights, sigma: float) -> bool:
+    """Whether the digits of the weights suffice, and the noise is in the range that the error bounds are for.
+
+    Proof: theory.md#lending
+    """
+    return 0.01 <= sigma <= 1e8 and min(weights.w, weights.tau) >= _LEAST_LIGHT and weights.error <= 1e-3
+
+
 @dataclass(frozen=True)
 class Both:
     """A weight of `a Q - P`, rounded down and rounded up; neither is negative."""
@@ -71,8 +80,7 @@ class Step:
 
     def __post_init__(self) -> None:
         inside = 1 < self.cap < self.n and 0.0 < self.p < 1.0 and 0 < self.lenders < self.cap
-        v = self.weights
-        if not (inside and 0.01 <= self.sigma <= 1e8 and min(v.w, v.tau) >= _LEAST_LIGHT and v.error <= 1e-3):
+        if not (inside and lendable(self.weights, self.sigma)):
             raise NotCertifiedError(
                 f"lending is not computed for dataset_size={self.n}, p={self.p!r}, cap={self.cap}, noise "
                 f"{self.sigma!r}; use the swap analysis"

@@ -7,6 +7,9 @@ Fourier transforms err by the stated small multiples of the unit. Errors widen b
 from __future__ import annotations
 
 import math
+from typing import Any, TypeVar
+
+_Number = TypeVar("_Number", float, Any)  # a float, or an array of them
 
 UNIT = 2.0**-53  # relative error of one rounding
 
@@ -41,12 +44,12 @@ DROPPED = 1e-307
 NEGLIGIBLE = 1e-21
 
 
-def up(value: float, error: float = OUTWARD) -> float:
+def up(value: _Number, error: float = OUTWARD) -> _Number:
     """A positive number, moved up by a relative error."""
     return value * (1.0 + error)
 
 
-def down(value: float, error: float = OUTWARD) -> float:
+def down(value: _Number, error: float = OUTWARD) -> _Number:
     """A positive number, moved down by a relative error."""
     return value * (1.0 - error)
 

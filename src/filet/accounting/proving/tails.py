@@ -13,8 +13,8 @@ import numpy as np
 from scipy.special import ndtr
 
 from .loss_law import Array
+from .rounding import UNIT
 
-UNIT = 2.0**-53
 _FAR = 1e4  # thresholds beyond it are at infinity: all tails there are 0 or 1
 _TINY = 1e-300  # more than all that underflows in one reading
 

@@ -12,6 +12,7 @@ from ..._binomial import CapWeights, cap_weights, hazard, relative_error
 from ...errors import NotCertifiedError
 from ...scheme import CappedPoisson, Overflow
 from ..terms import Adjacency, Analysis
+from .lending import Step, lendable
 from .loss_law import Atom, LossLaw, Piece, log_interval
 from .rounding import LIGHTEST, UNDERFLOW
 
@@ -113,6 +114,18 @@ def _resolved(v: CapWeights, sigma: float) -> tuple[CapWeights, float, bool]:
     if light_tau:
         v, lost = replace(v, tau=0.0, tq=0.0, swap=0.0), lost + LIGHTEST
     return v, lost, not ((light_w or light_tau) and 2.0 / (sigma * sigma) > 300.0)
+
+
+def lending_step(scheme: CappedPoisson, sigma: float, adjacency: Adjacency, lenders: int) -> Step | None:
+    """One step as the lending theorem sees it, with so many levels that may lend; None where it does not apply.
+
+    Proof: theory.md#lending
+    """
+    n, p, cap = scheme.group_size, scheme.sampling_probability, scheme.max_batch_size
+    if scheme.overflow is Overflow.REJECT or not (1 < cap < n <= _LARGEST and p < 1.0 and lenders > 0):
+        return None
+    weights = cap_weights(n, p, cap)
+    return Step(n, p, cap, sigma, adjacency, weights, lenders) if lendable(weights, sigma) else None
 
 
 def loss_law(scheme: CappedPoisson, sigma: float, adjacency: Adjacency, analysis: Analysis) -> LossLaw:

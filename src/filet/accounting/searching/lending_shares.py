@@ -11,13 +11,14 @@ from dataclasses import dataclass, replace
 import numpy as np
 from scipy.special import ndtr, ndtri
 
-from ..proving.cells import Discrete, Focus
+from ..proving.cells import Discrete
 from ..proving.hull import dominating, reverse, vertices
 from ..proving.lending import Step, Weights, cover, lent_part, part, swap_part, top
 from ..proving.line import log_peak
 from ..proving.loss_law import Array
 from ..proving.tails import threshold, upper
 from ..terms import Adjacency
+from .grids import Focus
 
 _KNOTS = 20
 _ROUNDS = 9
@@ -195,6 +196,10 @@ class Laws:
     forward: Discrete
     reverse: Discrete
 
+    def reversed(self) -> Laws:
+        """The laws with P and Q exchanged."""
+        return Laws(self.reverse, self.forward)
+
 
 def _plain(step: Step, loss: Array) -> Array:
     """Poisson sampling at the rate at which x_1 is used: less than that no pairing of batches can prove."""
@@ -218,6 +223,8 @@ def laws(step: Step, query: Query, focus: Focus | None = None, nodes: int = _NOD
 
     `focus` says which losses matter, if somebody knows; each direction has about `nodes` nodes of its own.
     """
+    if not worth_a_look(step.n, step.p, step.cap, step.sigma, step.weights, query):
+        return None
     loss, symmetric = first_nodes(step, query), step.adjacency is Adjacency.REPLACE_ONE
     swap = swap_part(step, loss)
     before = _rough(loss, swap, query, both=False)

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
-from ..proving.cells import Cells, Discrete, discretise_above, discretise_below
-from ..proving.closed_form import ClosedForm
+from ..proving.cells import Cells, discretise_above, discretise_below
+from ..proving.closed_form import ClosedForm, HullStep, OneStep
+from ..proving.lending import Step
 from ..proving.loss_law import LossLaw
 from ..proving.verdict import DeltaBracket, EpsilonBracket, Evidence, proves
 from ..proving.view import View
@@ -16,6 +18,8 @@ from ..terms import Bounds
 from .budget import Budget
 from .grids import Focus, equal_cells, fitted_cells
 from .guesses import bulk_focus, focus, guess_epsilon, guess_log_delta, saddle_point
+from .lending_shares import Laws, Query
+from .lending_shares import laws as lending_laws
 from .newton import NEAR_ZERO, narrow
 from .tilts import propose_evidence
 
@@ -27,6 +31,7 @@ _LOWEST_LOG_DELTA = -640.0
 _RELATIVE, _ABSOLUTE = 1e-3, 1e-4  # the promised width of an epsilon bracket
 _DELTA = 0.01  # the relative width up to which a delta bracket is refined
 _NO_GAUSSIAN = Bounds(0.0, 0.0)
+Look = list[Cells | Laws]  # how each part of a run is seen
 _SPREAD = 65  # points of one look at a closed form
 
 
@@ -37,52 +42,68 @@ def wide(bounds: Bounds | EpsilonBracket, share: float = 1.0) -> bool:
     return not bounds.upper - bounds.lower <= share * max(_RELATIVE * bounds.upper, _ABSOLUTE)
 
 
-class Direction:
-    """Phases of loss laws with their steps, and Gaussian releases, in one order of the neighbours."""
+@dataclass(frozen=True)
+class Part:
+    """One phase: the loss law of a step, how many steps, and the step as lending sees it, if it applies."""
 
-    def __init__(self, laws: Sequence[tuple[LossLaw, int]], gaussian: Bounds = _NO_GAUSSIAN,
-                 mirror: Direction | None = None) -> None:  # fmt: skip
+    law: LossLaw
+    steps: int
+    step: Step | None = None
+
+
+class Direction:
+    """Parts of a run, and Gaussian releases, in one order of the neighbours."""
+
+    def __init__(self, parts: Sequence[Part], gaussian: Bounds = _NO_GAUSSIAN, mirror: Direction | None = None) -> None:
         """`gaussian` bounds the total squared shift; `mirror` is the other order, which may have looked already."""
-        self.laws = [law for law, steps in laws if steps > 0]
-        self.counts = [steps for _, steps in laws if steps > 0]
+        self.parts = [part for part in parts if part.steps > 0]
         self.gaussian = gaussian
-        self.steps = sum(self.counts)
+        self.steps = sum(part.steps for part in self.parts)
         # Sums of few discrete losses are coarse, so few steps take finer cells.
         self.cells = _CELLS * (4 if self.steps <= 4 else 2 if self.steps <= 30 else 1)
         self._width = 0.1  # of the cells of a first look, in deviations
-        if len(self.laws) >= _MANY_PHASES:
+        if len(self.parts) >= _MANY_PHASES:
             self.cells, self._width = _FEW_CELLS, 0.2
         self._mirror = mirror
-        self._looked: tuple[float, list[Cells]] = math.nan, []
+        self._looked: tuple[tuple[float, float], Look] = (math.nan, math.nan), []
 
     def reversed(self) -> Direction:
         """The run with P and Q exchanged."""
-        laws = [(law.reversed(), steps) for law, steps in zip(self.laws, self.counts, strict=True)]
-        return Direction(laws, self.gaussian, self)
+        parts = [Part(part.law.reversed(), part.steps, part.step) for part in self.parts]
+        return Direction(parts, self.gaussian, self)
 
-    def _look(self, reach: float) -> list[Cells]:
-        """The laws in equal cells; the last look is kept (and replaced as a whole: threads may share a run)."""
-        known, cells = self._looked
-        if known == reach:
-            return cells
-        known, cells = self._mirror._looked if self._mirror else (math.nan, [])
-        if known == reach:
-            cells = [one.reversed() for one in cells]
+    def look(self, log_delta: float) -> Look:
+        """Each part in equal cells, or its law by lending where that helps at such deltas; the last look is kept.
+
+        (It is replaced as a whole, as threads may share a run.)
+        """
+        key = (self._reach(log_delta), log_delta if any(part.step for part in self.parts) else 0.0)
+        known, seen = self._looked
+        if known == key:
+            return seen
+        known, seen = self._mirror._looked if self._mirror else ((math.nan, math.nan), [])
+        if known == key:
+            seen = [one.reversed() for one in seen]
         else:
-            cells = [equal_cells(law, reach, self._width) for law in self.laws]
-        self._looked = reach, cells
-        return cells
+            query = Query(self.steps, log_delta)
+            seen = [(part.step and self._lent(part, query)) or equal_cells(part.law, key[0], self._width)
+                    for part in self.parts]  # fmt: skip
+        self._looked = key, seen
+        return seen
+
+    def _lent(self, part: Part, query: Query) -> Laws | None:
+        found = lending_laws(part.step, query) if part.step else None
+        return found.reversed() if found and self._mirror else found
 
     def _reach(self, log_delta: float) -> float:
         """Beyond this many standard deviations the losses of all steps weigh less than e^-10 delta."""
         return math.sqrt(2.0 * (math.log(self.steps) - log_delta + 10.0))
 
-    def view(self, cells: list[Cells], *, above: bool) -> View:
-        """The run on the given cells."""
+    def view(self, look: Look, *, above: bool) -> View:
+        """The run on the given cells. What lending gives is discrete as it is, and bounded from both sides as such."""
         discretise = discretise_above if above else discretise_below
-        laws: list[tuple[Discrete, int]] = [
-            (discretise(one), steps) for one, steps in zip(cells, self.counts, strict=True)
-        ]
+        laws = [(one.forward if isinstance(one, Laws) else discretise(one), part.steps)
+                for one, part in zip(look, self.parts, strict=True)]  # fmt: skip
         return View(laws, self.gaussian.upper if above else self.gaussian.lower, above)
 
     # --- epsilon at delta --------------------------------------------------------------------------------------------
@@ -90,7 +111,7 @@ class Direction:
     def epsilon(self, delta: float) -> Bounds:
         """Bracket of epsilon(delta)."""
         bracket, budget = EpsilonBracket(delta), Budget()
-        look = self._look(self._reach(bracket.log_delta))
+        look = self.look(bracket.log_delta)
         first = self.view(look, above=True)
         bracket.crude(first, 0.5 * _ABSOLUTE)
         if bracket.upper <= 0.5 * _ABSOLUTE or first.infinite >= delta:  # zero, or masses too small to be resolved
@@ -113,9 +134,7 @@ class Direction:
             self._halve(bracket, budget)
         return bracket.bounds
 
-    def _refine(
-        self, bracket: EpsilonBracket, look: list[Cells], evidence: Evidence, start: float, budget: Budget
-    ) -> None:
+    def _refine(self, bracket: EpsilonBracket, look: Look, evidence: Evidence, start: float, budget: Budget) -> None:
         """Ever finer cells, fitted to what was read last."""
         for level in range(_REFINEMENTS):
             if budget.spent:
@@ -126,10 +145,10 @@ class Direction:
             if bracket.upper == 0.0 or not wide(bracket, 0.9):
                 return
 
-    def _both_views(self, bracket: EpsilonBracket, look: list[Cells], where: Focus, start: float,
+    def _both_views(self, bracket: EpsilonBracket, look: Look, where: Focus, start: float,
                     fineness: float, budget: Budget) -> tuple[float, Evidence]:  # fmt: skip
         """Narrow the bracket from above and from below on fitted cells."""
-        cells = [fitted_cells(one, where) for one in look]
+        cells = _fitted(look, where)
         found, evidence = narrow(bracket, self.view(cells, above=True), start, fineness, budget)
         if bracket.upper > 0.0:
             narrow(bracket, self.view(cells, above=False), min(start, bracket.upper), fineness, budget)
@@ -139,7 +158,8 @@ class Direction:
         """Narrow a bracket where Newton's method failed (delta may be flat over long stretches of epsilon)."""
         if not math.isfinite(bracket.upper) or budget.spent:
             return
-        cells = [equal_cells(law, self._reach(bracket.log_delta), 0.05) for law in self.laws]
+        cells = [one if isinstance(one, Laws) else equal_cells(part.law, self._reach(bracket.log_delta), 0.05)
+                 for one, part in zip(self.look(bracket.log_delta), self.parts, strict=True)]  # fmt: skip
         views = [self.view(cells, above=above) for above in (True, False)]
         for _ in range(30):
             middle, before = 0.5 * (bracket.lower + bracket.upper), bracket.bounds
@@ -154,7 +174,7 @@ class Direction:
     def at_most(self, epsilon: float, delta: float) -> bool:
         """Whether epsilon(delta) <= epsilon is proven by a quick look; False means "not known"."""
         log_delta = math.log(delta)
-        first = self.view(self._look(self._reach(log_delta)), above=True)
+        first = self.view(self.look(log_delta), above=True)
         if first.infinite <= delta and first.largest <= epsilon:
             return True
         if guess_log_delta(first, epsilon) > log_delta + 3.0:  # far from it, where lines may take long
@@ -168,7 +188,7 @@ class Direction:
         bracket = DeltaBracket(epsilon)
         log_delta = -25.0
         for _ in range(4):  # find the size of the answer, and how far out the losses matter
-            look = self._look(self._reach(log_delta))
+            look = self.look(8.0 * math.floor(log_delta / 8.0))
             first = self.view(look, above=True)
             previous, log_delta = log_delta, self._log_delta(first, epsilon)
             if abs(log_delta - previous) < 2.0:
@@ -179,7 +199,7 @@ class Direction:
         bracket.read(evidence, log_delta)
         for level in range(2):
             where = focus(evidence, epsilon, self.cells * 2**level)
-            cells = [fitted_cells(one, where) for one in look]
+            cells = _fitted(look, where)
             evidence = propose_evidence(self.view(cells, above=True), epsilon, log_delta, 2.0**level)
             bracket.read(evidence, log_delta)
             below = self.view(cells, above=False)
@@ -192,7 +212,7 @@ class Direction:
     def quick_delta(self, epsilon: float, budget: Budget | None = None) -> float:
         """An upper bound of delta(epsilon) from one coarse look; without lines once the budget is spent."""
         bracket = DeltaBracket(epsilon)
-        look = self._look(self._reach(-25.0))
+        look = self.look(-25.0)
         first = self.view(look, above=True)
         log_delta = self._log_delta(first, epsilon)
         if not self._crude(bracket, look, first, log_delta) and not (budget and budget.spent):
@@ -205,12 +225,16 @@ class Direction:
     def _log_delta(self, view: View, epsilon: float) -> float:
         return min(-1e-3, max(guess_log_delta(view, epsilon), _LOWEST_LOG_DELTA))
 
-    def _crude(self, bracket: DeltaBracket, look: list[Cells], first: View, log_delta: float) -> bool:
+    def _crude(self, bracket: DeltaBracket, look: Look, first: View, log_delta: float) -> bool:
         """What is proven without lines, and whether it suffices: where delta is nearly one, or hits are rare."""
         bracket.crude(first)
         if log_delta > -0.5:
             bracket.crude(self.view(look, above=False))
         return bracket.upper - bracket.lower <= 0.1 * _DELTA * bracket.upper
+
+
+def _fitted(look: Look, where: Focus) -> Look:
+    return [one if isinstance(one, Laws) else fitted_cells(one, where) for one in look]
 
 
 class Exact:
@@ -243,3 +267,30 @@ class Exact:
             if (bracket.lower, bracket.upper) == (low, high):
                 break
         return bracket.bounds
+
+
+class OneStepAnswers:
+    """The same questions to a run of one step, whose profile is known: that of its law, or of lending where it is less."""
+
+    def __init__(self, direction: Direction) -> None:
+        self._direction = direction
+
+    def _exact(self, log_delta: float) -> Exact:
+        (seen,) = self._direction.look(log_delta)
+        law = self._direction.parts[0].law
+        return Exact(HullStep(seen.forward) if isinstance(seen, Laws) else OneStep(law))
+
+    def epsilon(self, delta: float) -> Bounds:
+        return self._exact(math.log(delta)).epsilon(delta)
+
+    def delta(self, epsilon: float) -> Bounds:
+        plain = Exact(OneStep(self._direction.parts[0].law)).delta(epsilon)
+        if plain.upper <= math.exp(_LOWEST_LOG_DELTA) or self._direction.parts[0].step is None:
+            return plain
+        return self._exact(8.0 * math.floor(math.log(plain.upper) / 8.0)).delta(epsilon)
+
+    def quick_delta(self, epsilon: float, budget: Budget | None = None) -> float:
+        return self.delta(epsilon).upper
+
+    def at_most(self, epsilon: float, delta: float) -> bool:
+        return self._exact(math.log(delta)).at_most(epsilon, delta)
