@@ -14,6 +14,7 @@ from ...errors import InvalidArgumentError, NotCertifiedError
 from ..group import TARGET_NOT_MET, Group
 from ..options import (
     ADJACENCIES,
+    ANALYSES,
     INTEGER,
     OVERFLOWS,
     adjacency_option,
@@ -263,12 +264,10 @@ def _comparison(scheme: CappedPoisson, sigma: float, steps: int, delta: float, w
 
 
 def _compared_kinds() -> list[tuple[str, str]]:
-    """Policy and analysis of each row: the strategies of plans, with the attack on each policy, and no cap at all."""
-    from ...planning.strategies import STRATEGIES
-
+    """Policy and analysis of each row: no cap at all, every analysis that a policy has, and the attack on it."""
     kinds = [("no cap", "refined")]
     for policy in OVERFLOWS:
-        analyses = [str(one.analysis) for one in reversed(STRATEGIES) if str(one.overflow) == policy]
+        analyses = reversed(ANALYSES) if policy == "truncate" else ("refined",)
         kinds += [(policy, analysis) for analysis in (*analyses, "attack")]
     return kinds
 
