@@ -95,7 +95,7 @@ class CappedPoissonBatchSampler(torch_data.Sampler[list[int]]):
             "scheme": repr(self.scheme),
             "secure": self.sampler.secure,
             "world_size": self.sampler.world_size,
-            "key_check": self.sampler._key.derive("check", 16).hex(),
+            "key_check": self.sampler.fingerprint,
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
@@ -288,7 +288,7 @@ def _sharded(scheme: CappedPoisson, key: Any, rank: int | None, world_size: int 
         distributed.broadcast_object_list(box, src=0)
         key = box[0]
     sampler = Sampler(scheme, key, secure=secure)
-    mine = (repr(scheme), bool(secure), sampler._key.derive("check", 16))
+    mine = (repr(scheme), bool(secure), sampler.fingerprint)
     everyone: list[Any] = [None] * distributed.get_world_size()
     distributed.all_gather_object(everyone, mine)
     if any(other != mine for other in everyone):

@@ -65,7 +65,7 @@ def noisy_sum(
     batch = sampler[step]
     total: NDArray[np.float64] = _clipped(rows[batch.indices[: batch.size]]).sum(axis=0)
     if sigma:
-        total += sigma * normals(sampler._source.at(Purpose.NOISE, step), total.size)
+        total += sigma * normals(sampler.stream(Purpose.NOISE, step), total.size)
     return total
 
 

@@ -16,7 +16,7 @@ from .draws import Indices, index_dtype, subset
 from .keys import Key
 from .partition import Partition
 from .size_law import size_law
-from .streams import Purpose, open_source
+from .streams import Purpose, Stream, open_source
 
 
 @public
@@ -126,6 +126,21 @@ class Sampler:
         part = copy.copy(self)
         part.rank, part.world_size = rank, world_size
         return part
+
+    @property
+    def fingerprint(self) -> str:
+        """32 hex digits that two samplers share exactly if they have the same key; they tell nothing else about it.
+
+        For checkpoints and for ranks that compare notes: not a secret, unlike the key.
+        """
+        return self._key.derive("check", 16).hex()
+
+    def stream(self, purpose: Purpose, step: int) -> Stream:
+        """Random words of the run's key for a purpose other than batches, always from the beginning.
+
+        Streams of different purposes or steps share no block, so noise drawn from here is independent of the batches.
+        """
+        return self._source.at(purpose, _step(step))
 
     def _padding(self) -> Indices:
         try:
