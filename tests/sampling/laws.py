@@ -71,3 +71,15 @@ class Constant:
 
     def words(self, count):
         return np.full(count, self.word, dtype=np.uint64)
+
+
+class Listed:
+    """A stream of the given words, and not one more."""
+
+    def __init__(self, *words):
+        self.left = list(words)
+
+    def words(self, count):
+        taken, self.left = self.left[:count], self.left[count:]
+        assert len(taken) == count, "more words were drawn than expected"
+        return np.array(taken, dtype=np.uint64)

@@ -10,6 +10,7 @@ import pytest
 from scipy import stats
 from tests.sampling.laws import P_VALUE, assert_law, drawn, stream, subset_law
 
+from filet.errors import NotCertifiedError
 from filet.sampling import partition
 from filet.sampling.keys import Key
 from filet.sampling.streams import open_source
@@ -69,6 +70,18 @@ def test_equal_words_are_redrawn_rather_than_ranked():
             return np.array([[5, 5, 1], [9, 3, 4]][self.calls - 1], dtype=np.uint64)
 
     assert partition.shuffled(Repeats(), 3).tolist() == [1, 2, 0]
+
+
+def test_words_that_are_always_equal_are_refused():
+    class Same:
+        def at(self, *_):
+            return self
+
+        def words(self, count):
+            return np.zeros(count, dtype=np.uint64)
+
+    with pytest.raises(NotCertifiedError, match="not random"):
+        partition.shuffled(Same(), 3)
 
 
 @pytest.mark.parametrize("size", [2, 3, 5, 64, 65, 1000, 2**20 + 7])

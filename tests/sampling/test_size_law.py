@@ -7,7 +7,7 @@ from fractions import Fraction
 import mpmath
 import numpy as np
 import pytest
-from tests.sampling.laws import Constant, assert_law
+from tests.sampling.laws import Listed, assert_law
 
 from filet.sampling.size_law import SizeLaw, size_law
 from filet.scheme import CappedPoisson
@@ -109,6 +109,46 @@ def test_rejecting_where_acceptance_is_hopeless_gives_the_tail_at_once():
 
 
 def test_a_word_at_a_threshold_belongs_to_the_next_size():
-    law = SizeLaw(5, np.array([0, 10, 10, 20], dtype=np.uint64))
-    sizes = [law.draw(Constant(word)) for word in (0, 9, 10, 19, 20, 2**64 - 1)]
-    assert sizes == [6, 6, 8, 8, 9, 9]
+    """Chances 1/4, 1/2, 1/4: the thresholds are words, and the words on both sides of them need the exact way."""
+    law = size_law(CappedPoisson(2, 0.5, 2))
+    words = (0, 2**62 - 1, 2**62, 3 * 2**62 - 1, 3 * 2**62, 2**64 - 1)
+    assert [law.draw(Listed(word)) for word in words] == [0, 0, 1, 1, 2, 2]
+
+
+@pytest.mark.parametrize("overflow", ["truncate", "reject"])
+@pytest.mark.parametrize(("n", "p", "cap"), LAWS)
+def test_words_read_off_the_table_are_certain(n, p, cap, overflow):
+    """Every interval of certain words lies inside the exact one, and rounding moved no threshold out of its bounds."""
+    scheme = CappedPoisson(n, p, cap, overflow)
+    law = size_law(scheme)
+    if overflow == "truncate" and n * p > 1e6:
+        assert law.starts.tolist() == [1]
+        assert law.ends.tolist() == [2**64 - 1]
+        return
+    exact, total = exact_size_chances(n, p, cap, overflow), 0
+    with mpmath.workdps(40):
+        for size in range(min(exact), law.first + len(law.starts)):
+            start, total = total, total + exact[size]
+            if size >= law.first:
+                place = size - law.first
+                if law.starts[place] <= law.ends[place]:
+                    assert int(law.starts[place]) >= start * 2**64
+                    assert int(law.ends[place]) + 1 <= total * 2**64 * (1 + mpmath.mpf(10) ** -35)
+        uncertain = 2**64 - sum(
+            max(0, int(end) - int(start) + 1) for start, end in zip(law.starts, law.ends, strict=True)
+        )
+        assert uncertain * 2.0**-64 < 1e-13 + 1e-15 * len(law.starts) ** 2
+
+
+@pytest.mark.parametrize("overflow", ["truncate", "reject"])
+def test_a_table_that_errs_within_its_bounds_draws_the_same_sizes(overflow):
+    """The exact way decides near the thresholds, so that where the table puts them does not matter."""
+    right = size_law(CappedPoisson(1000, 0.1, 110, overflow))
+    for shift in (
+        np.uint64(0),
+        *(right.ends[:-1] + np.uint64(1) - right.thresholds, right.starts[1:] - right.thresholds),
+    ):
+        wrong = SizeLaw(right.scheme, right.first, right.thresholds + shift, right.starts, right.ends)
+        for near in right.thresholds[40::4].tolist():
+            for word in (near - 500, near - 3, near + 3, near + 500):
+                assert wrong.draw(Listed(word, 9)) == right.draw(Listed(word, 9))
