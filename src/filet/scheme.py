@@ -130,8 +130,8 @@ class CappedPoisson:
             return log_pmf(size, n, p) - log_cdf(cap, n, p)
         return log_sf(cap, n, p) if size == cap else log_pmf(size, n, p)
 
-    def sampler(self, key: bytes | int | None = None, **options: Any) -> Sampler:
+    def sampler(self, key: bytes | int | None = None, *, secure: bool = True) -> Sampler:
         """A keyed, random-access sampler of this scheme; see `filet.Sampler`."""
         from .sampling.sampler import Sampler
 
-        return Sampler(self, key, **options)
+        return Sampler(self, key, secure=secure)

@@ -1,5 +1,6 @@
 """The sampler as a Python object: access, shards, pickles, golden batches, bad input; and the law of whole batches."""
 
+import base64
 import copy
 import importlib.util
 import itertools
@@ -20,6 +21,7 @@ from tests.sampling.laws import P_VALUE, assert_law, drawn, same, subset_law
 from filet.errors import FiletError, InvalidArgumentError
 from filet.sampling import streams as _streams
 from filet.sampling.keys import Key
+from filet.sampling.mechanism import noisy_sum
 from filet.sampling.sampler import Batches, Sampler
 from filet.sampling.streams import Purpose, open_source
 from filet.scheme import CappedPoisson
@@ -104,6 +106,29 @@ def test_pickles_and_copies_draw_the_same_batches():
         assert same(run[0], sampler[3])
 
 
+def test_the_secure_stream_is_the_default_everywhere():
+    vectors = np.full((1000, 2), 0.01)
+    assert SCHEME.sampler(KEY).secure
+    assert same(Sampler(SCHEME, KEY)[3], SCHEME.sampler(KEY, secure=True)[3])
+    assert Sampler(SCHEME, KEY)[3] != SCHEME.sampler(KEY, secure=False)[3]
+    options = {"noise_multiplier": 1.0, "key": KEY, "step": 3}
+    default, plain = noisy_sum(vectors, SCHEME, **options), noisy_sum(vectors, SCHEME, **options, secure=False)
+    assert np.array_equal(default, noisy_sum(vectors, SCHEME, **options, secure=True))
+    assert not np.array_equal(default, plain)
+
+
+def test_a_pickle_says_which_stream_it_uses_and_old_ones_keep_theirs():
+    for secure in (False, True):
+        state = SCHEME.sampler(KEY, secure=secure).__getstate__()
+        assert state["secure"] is secure
+    pickles = json.loads((GOLDEN / "pickles.json").read_text())
+    for name, secure in (("sampler", False), ("shard", False), ("secure sampler", True)):
+        old = pickle.loads(base64.b64decode(pickles[name]))
+        assert old.secure is secure
+        fresh = old.scheme.sampler(b"golden pickle key", secure=secure)
+        assert same(old[5], fresh.shard(1, 2)[5] if name == "shard" else fresh[5])
+
+
 def test_a_pickle_leaves_the_tables_behind():
     sampler = CappedPoisson(10**6, 1e-3, 100, cycle_length=5).sampler(KEY)
     sampler[0]
@@ -157,14 +182,15 @@ def test_shards_are_equal_in_shape_and_their_union_is_the_batch(scheme, world_si
 def test_a_shard_says_which_part_it_is():
     shard = SCHEME.sampler(KEY).shard(2, 4)
     assert (shard.rank, shard.world_size, shard.rows) == (2, 4, 16)
-    assert repr(shard).endswith("secure=False, rank=2, world_size=4)")
-    assert repr(SCHEME.sampler(KEY).shard(0, 2)).endswith("secure=False, rank=0, world_size=2)")
+    assert repr(shard).endswith("secure=True, rank=2, world_size=4)")
+    other = SCHEME.sampler(KEY, secure=False).shard(0, 2)
+    assert repr(other).endswith("secure=False, rank=0, world_size=2)")
 
 
 def test_a_whole_sampler_is_the_only_rank_and_does_not_mention_ranks():
     sampler = SCHEME.sampler(KEY)
     assert (sampler.rank, sampler.world_size, sampler.rows) == (0, 1, 64)
-    assert repr(sampler) == f"Sampler({SCHEME!r}, secure=False)"
+    assert repr(sampler) == f"Sampler({SCHEME!r}, secure=True)"
 
 
 def golden_module():

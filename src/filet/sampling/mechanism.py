@@ -25,7 +25,7 @@ def noisy_sum(
     key: bytes | int | None,
     step: int,
     clip: bool = True,
-    secure: bool = False,
+    secure: bool = True,
 ) -> NDArray[np.float64]:
     """The sum of a sampled batch of rows of norm at most 1, plus Gaussian noise: Algorithm 1 of the note.
 
@@ -50,7 +50,7 @@ def noisy_sum(
         step: which step's batch.
         clip: scale longer rows to norm 1; with False they are an error, wherever they are (whether an error
             is raised does not depend on the batch).
-        secure: draw batch and noise from AES-256, needs `pip install 'filet[secure]'`.
+        secure: draw batch and noise from AES-256; False draws from Philox, which is not cryptographic.
     """
     sampler = Sampler(scheme, key, secure=secure)
     sigma = _checks.noise_multiplier(noise_multiplier)
