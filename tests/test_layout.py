@@ -19,7 +19,7 @@ SOURCE = ROOT / "src" / "filet"
 # Every module of filet, in one order: a module may import only modules that stand before it.
 ORDER = """
 _public errors _checks _files _numbers _tables _binomial scheme
-sampling.keys sampling.streams sampling.draws sampling.exact_sizes sampling.size_law sampling.partition sampling.batch sampling.sampler
+sampling.keys sampling.streams sampling.draws sampling.exact_sizes sampling.size_law sampling.partition sampling.batch sampling.sampler sampling.noise
 sampling.mechanism sampling.audits
 accounting.terms
 accounting.proving.loss_law accounting.proving.theorems accounting.proving.cells accounting.proving.transform

@@ -6,8 +6,7 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
-from scipy import stats
-from tests.sampling.laws import P_VALUE, Constant, assert_law, stream
+from tests.sampling.laws import Constant, assert_law, stream
 
 from filet.errors import NotCertifiedError
 from filet.sampling import draws
@@ -50,15 +49,3 @@ def test_subsets_are_uniform(population, size):
     counts = Counter(tuple(draws.subset(source, population, size, np.dtype(np.int8)).tolist()) for _ in range(6000))
     every = list(itertools.combinations(range(population), size))
     assert_law(counts, {chosen: Fraction(1, len(every)) for chosen in every})
-
-
-def test_normals_are_standard_gaussian():
-    values = draws.normals(stream(71), 200_000)
-    assert np.isfinite(values).all()
-    assert stats.kstest(values, "norm").pvalue > P_VALUE
-    assert stats.kstest(np.abs(values[:-1]) - np.abs(values[1:]), "norm").pvalue < P_VALUE  # the test can fail
-
-
-def test_normals_reach_far_tails_and_never_infinity():
-    assert draws.normals(Constant(0), 2).tolist() == pytest.approx([13.1] * 2, abs=0.2)
-    assert abs(draws.normals(Constant(2**64 - 1), 1)[0]) < 1e-15

@@ -1,4 +1,4 @@
-"""Exact draws from a stream of words: bounded integers, batch sizes, uniform subsets, Gaussians."""
+"""Exact draws from a stream of words: bounded integers and uniform subsets."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import ndtri
 
 from ..errors import NotCertifiedError
 from .streams import Stream, Words
@@ -107,15 +106,3 @@ def _distinct(values: Indices) -> Indices:
     new[:1] = True
     np.not_equal(values[1:], values[:-1], out=new[1:])
     return values[new]
-
-
-def normals(stream: Stream, count: int) -> NDArray[np.float64]:
-    """`count` standard Gaussians by inversion: 127 bits of tail probability and a sign bit each.
-
-    The largest magnitude is 13.1, which a true Gaussian exceeds with chance 2**-128.
-    """
-    high, low = stream.words(2 * count).reshape(2, count)
-    sign = np.where(low & np.uint64(1), -1.0, 1.0)
-    # Half a unit keeps the tail above 0, and a tail of exactly 1/2 is a Gaussian of 0.
-    tail = high * 2.0**-65 + ((low >> np.uint64(1)) + 0.5) * 2.0**-128
-    return np.asarray(sign * -ndtri(np.minimum(tail, 0.5)), dtype=np.float64)
