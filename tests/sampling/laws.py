@@ -83,3 +83,13 @@ class Listed:
         taken, self.left = self.left[:count], self.left[count:]
         assert len(taken) == count, "more words were drawn than expected"
         return np.array(taken, dtype=np.uint64)
+
+
+def poisson_draws(scheme, steps, seed=0):
+    rng = np.random.default_rng(seed)
+    n, p = scheme.dataset_size, scheme.sampling_probability
+    return [np.flatnonzero(rng.random(n) < p) for _ in range(steps)]
+
+
+def failed(report):
+    return {check.name for check in report.failures}
