@@ -4,13 +4,16 @@
 
 Prints a table and writes results/samplers.json. Expected batch and cap are both 4096. The samplers of one data set
 size take turns, so that a busy machine is busy for all of them. `set-up` is everything up to and including the
-first batch; `batch` is the median over turns of later ones; both are processor time, on one thread. Memory is the peak that NumPy and Python allocate for
-set-up and three batches, traced in a pass of its own; PyTorch's allocations cannot be traced, so Opacus has none.
+first batch; `batch` is the median over turns of later ones; both are processor time, on one thread. Memory is the peak
+that NumPy and Python allocate for set-up and three batches, traced in a pass of its own; PyTorch's allocations cannot
+be traced, so Opacus has none.
 
 Filet's batches are padded, masked and sorted, and any step can be drawn at once. The peers give bare indices, one
 step after the other; "and padding" adds the padding and the mask (its cost does not depend on n, so it stops at 10^6).
 Opacus knows neither a cap nor cycles. The peers stop at n = 10^8 (with cycles at 10^7): both hold or draw n numbers, and
 at 10^9 jax_privacy would shuffle 8 GB of indices and Opacus draw 4 GB of random numbers for every batch.
+
+A second table has filet's two streams, AES-256 (the default) and Philox (`secure=False`), at three batch sizes, in turns too.
 """
 
 from __future__ import annotations
@@ -34,6 +37,8 @@ CYCLE = 8
 SIZES = (10**4, 10**5, 10**6, 10**7, 10**8, 10**9, 10**12)
 MOST_FOR_PEERS = {1: 10**8, CYCLE: 10**7}  # by cycle length
 MOST_FOR_PADDING = 10**6
+STREAM_SIZES = (10**6, 10**8)
+STREAM_BATCHES = (64, 4096, 65536)
 
 Maker = Callable[[int, int], Iterator[Any]]
 
@@ -49,7 +54,7 @@ class Result:
     batches: int
 
 
-def filet_maker(overflow: Overflow = Overflow.TRUNCATE, *, secure: bool = False) -> Maker:
+def filet_maker(overflow: Overflow = Overflow.TRUNCATE, *, secure: bool = True) -> Maker:
     def make(n: int, cycle: int) -> Iterator[Any]:
         scheme = CappedPoisson(n, CAP / (n // cycle), CAP, overflow, cycle_length=cycle)
         return iter(scheme.sampler(1, secure=secure).batches(10**9))
@@ -85,7 +90,7 @@ def makers(n: int, cycle: int) -> dict[str, Maker]:
     chosen: dict[str, Maker] = {
         "filet": filet_maker(),
         "filet, reject": filet_maker(Overflow.REJECT),
-        "filet, secure": filet_maker(secure=True),
+        "filet, Philox": filet_maker(secure=False),
     }
     if n <= MOST_FOR_PEERS[cycle]:
         chosen["jax_privacy"] = jax_privacy_batches
@@ -128,6 +133,26 @@ def drawn(run: Iterator[Any], count: int) -> float:
     return (time.thread_time() - start) / count
 
 
+def stream_rows(seconds: float) -> list[dict[str, Any]]:
+    """Milliseconds of a batch for both streams: the median over 20 turns that they take."""
+    rows = []
+    for n in STREAM_SIZES:
+        for batch in STREAM_BATCHES:
+            scheme = CappedPoisson(n, batch / n, batch)
+            runs = {
+                name: iter(scheme.sampler(1, secure=name == "AES-256").batches(10**9)) for name in ("AES-256", "Philox")
+            }
+            counts = {name: max(1, int(seconds / 20 / drawn(run, 3))) for name, run in runs.items()}
+            turns: dict[str, list[float]] = {name: [] for name in runs}
+            for _ in range(20):
+                for name, run in runs.items():
+                    turns[name].append(drawn(run, counts[name]))
+            times = {name: statistics.median(values) * 1e3 for name, values in turns.items()}
+            rows.append({"dataset_size": n, "max_batch_size": batch, "batch_ms": times})
+            print(f"{n:8.0e} {batch:8} {times['AES-256']:12.4f} {times['Philox']:12.4f}", flush=True)
+    return rows
+
+
 def traced_peak(make: Maker, n: int, cycle: int) -> float:
     tracemalloc.start()
     batches = make(n, cycle)
@@ -156,11 +181,13 @@ def main() -> None:
                 peak = "-" if row.peak_mb is None else f"{row.peak_mb:.2f}"
                 line = f"{row.sampler:24} {n:8.0e} {cycle:5} {row.setup_ms:10.2f} {row.batch_ms:9.3f} {peak:>8}"
                 print(line, flush=True)
+    print(f"\n{'n':>8} {'batch':>8} {'AES-256 ms':>12} {'Philox ms':>12}")
+    streams = stream_rows(seconds)
     simd = dict(np.show_config(mode="dicts") or {}).get("SIMD Extensions")
     about = machine("numpy", "torch", "opacus", "jax-privacy", "cryptography", "filet") | {"simd": simd}
     limits = {"max_batch_size": CAP, "most_for_peers": MOST_FOR_PEERS}
     rows = [asdict(row) for row in results]
-    write_json("samplers", {"machine": about, "quick": options.quick, **limits, "rows": rows})
+    write_json("samplers", {"machine": about, "quick": options.quick, **limits, "rows": rows, "streams": streams})
 
 
 if __name__ == "__main__":

@@ -19,8 +19,8 @@ SOURCE = ROOT / "src" / "filet"
 # Every module of filet, in one order: a module may import only modules that stand before it.
 ORDER = """
 _public errors _checks _files _numbers _tables _progress _binomial _binomial_ranges scheme
-sampling.keys sampling.streams sampling.draws sampling.size_law sampling.partition sampling.batch sampling.sampler
-sampling.mechanism sampling.audits
+sampling.keys sampling.streams sampling.draws sampling.exact_sizes sampling.size_law sampling.partition sampling.batch
+sampling.sampler sampling.noise sampling.mechanism sampling.p_values sampling.size_checks sampling.member_checks sampling.audits
 accounting.terms
 accounting.proving.rounding accounting.proving.loss_law accounting.proving.tails accounting.proving.lending
 accounting.proving.theorems accounting.proving.cells accounting.proving.hull

@@ -157,8 +157,8 @@ class CappedPoisson:
             "cycle_length": self.cycle_length,
         }
 
-    def sampler(self, key: bytes | int | None = None, **options: Any) -> Sampler:
+    def sampler(self, key: bytes | int | None = None, *, secure: bool = True) -> Sampler:
         """A keyed, random-access sampler of this scheme; see `filet.Sampler`."""
         from .sampling.sampler import Sampler
 
-        return Sampler(self, key, **options)
+        return Sampler(self, key, secure=secure)

@@ -18,7 +18,7 @@ KEY = b"golden pickle key"
 
 def values() -> dict[str, Any]:
     scheme = filet.CappedPoisson(1_000, 0.02, 32, "reject", cycle_length=4)
-    sampler = scheme.sampler(key=KEY)
+    sampler = scheme.sampler(key=KEY, secure=False)  # the default of the version that wrote them
     accountant = filet.Accountant("zero-out")
     accountant.compose(scheme, 1.5, 40)
     accountant.compose_gaussian(8.0)
@@ -27,6 +27,7 @@ def values() -> dict[str, Any]:
         "scheme": scheme,
         "sampler": sampler,
         "shard": sampler.shard(1, 2),
+        "secure sampler": scheme.sampler(key=KEY),
         "batches": sampler.batches(steps=9, start=3),
         "batch": sampler[5],
         "accountant": accountant,

@@ -1,28 +1,27 @@
-"""The sampler as a Python object: shapes, access, keys, shards, pickles, golden batches, bad input."""
+"""The sampler as a Python object: access, shards, pickles, golden batches, bad input; and the law of whole batches."""
 
-import builtins
-import collections
+import base64
 import copy
 import importlib.util
 import itertools
 import json
 import pickle
-import secrets
 import subprocess
 import sys
 import threading
-import types
+from collections import Counter
+from fractions import Fraction
 from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from scipy import stats
+from tests.sampling.laws import P_VALUE, assert_law, drawn, same, subset_law
 
-from filet.errors import FiletError, InvalidArgumentError, MissingExtraError
+from filet.errors import FiletError, InvalidArgumentError
 from filet.sampling import streams as _streams
-from filet.sampling.batch import Batch
 from filet.sampling.keys import Key
+from filet.sampling.mechanism import noisy_sum
 from filet.sampling.sampler import Batches, Sampler
 from filet.sampling.streams import Purpose, open_source
 from filet.scheme import CappedPoisson
@@ -33,154 +32,7 @@ CYCLIC = CappedPoisson(
     dataset_size=1003, sampling_probability=0.2, max_batch_size=60, overflow="reject", cycle_length=4
 )
 KEY = b"a key of 16 byte"
-
-
-def same(one, two):
-    return one == two and np.array_equal(one.mask, two.mask) and one.size == two.size
-
-
-# --- batches ---------------------------------------------------------------------------------------------------------
-
-
-@settings(max_examples=150, deadline=None)
-@given(
-    n=st.one_of(st.integers(1, 40), st.integers(1, 2**63 - 1)),
-    expected=st.floats(0.01, 60),
-    cap=st.integers(1, 50),
-    overflow=st.sampled_from(["truncate", "reject"]),
-    cycle=st.integers(1, 5),
-    step=st.integers(0, 2**63 - 1),
-    secure=st.booleans(),
-)
-def test_a_batch_has_its_fixed_shape_and_distinct_examples_first(*, n, expected, cap, overflow, cycle, step, secure):
-    scheme = CappedPoisson(n, min(0.99, expected / n), cap, overflow, cycle_length=min(cycle, n))
-    batch = scheme.sampler(KEY, secure=secure)[step]
-    assert batch.indices.shape == batch.mask.shape == (cap,)
-    assert batch.mask.dtype == np.bool_
-    assert batch.size == batch.mask.sum() <= min(cap, scheme.group_size)
-    real = batch.indices[: batch.size].astype(object)
-    assert np.array_equal(batch.mask, batch.indices >= 0)
-    assert np.all(batch.indices[batch.size :] == -1)
-    assert np.all(real[1:] > real[:-1])
-    assert np.all((real >= 0) & (real < n))
-
-
-@pytest.mark.parametrize(
-    ("n", "dtype"),
-    [(1, "int8"), (128, "int8"), (129, "int16"), (2**15, "int16"), (2**15 + 1, "int32"), (2**31, "int32"),
-     (2**31 + 1, "int64"), (2**63 - 1, "int64")],
-)  # fmt: skip
-def test_indices_have_the_smallest_type_that_fits(n, dtype):
-    for cycle in {1, min(n, 3)}:
-        batch = CappedPoisson(n, min(1.0, 4 / n), 8, cycle_length=cycle).sampler(1)[3]
-        assert batch.indices.dtype == dtype
-
-
-def test_the_cap_may_exceed_the_data_set():
-    batch = CappedPoisson(3, 1.0, 7).sampler(1)[0]
-    assert batch.indices.tolist() == [0, 1, 2, -1, -1, -1, -1]
-
-
-def test_empty_batches_are_batches():
-    batches = list(CappedPoisson(10**6, 1e-12, 4).sampler(1).batches(5))
-    assert [batch.indices.tolist() for batch in batches] == [[-1] * 4] * 5
-    rows = batches[0].take(np.ones((10**6, 2)))
-    assert rows.tolist() == [[0.0, 0.0]] * 4
-
-
-def test_batches_compare_by_their_examples():
-    sampler = SCHEME.sampler(KEY)
-    assert sampler[1] == sampler[1]
-    assert sampler[1] != sampler[2]
-    assert sampler[1] != CappedPoisson(1001, 0.05, 64).sampler(KEY)[1]
-    assert sampler[1] != 1
-    with pytest.raises(TypeError, match="unhashable"):
-        hash(sampler[1])
-
-
-def test_a_batch_hides_its_contents():
-    batch = SCHEME.sampler(KEY)[0]
-    assert repr(batch) == "Batch(<64 rows, contents hidden>, dataset_size=1000)"
-    assert str(batch) == repr(batch)
-
-
-# --- take ------------------------------------------------------------------------------------------------------------
-
-Pair = collections.namedtuple("Pair", "x y")
-
-
-def test_take_gathers_rows_of_nested_arrays_and_keeps_types():
-    batch = CappedPoisson(20, 0.3, 16).sampler(3)[0]
-    assert 0 < batch.size < 16
-    x = np.arange(20, dtype=np.float32)[:, None] + np.array([100, 200], dtype=np.float32)
-    data = {"pair": Pair(x, [np.arange(20), None]), "t": (np.full(20, True),), "names": np.array(["name"] * 20)}
-    data["ordered"] = collections.OrderedDict(z=np.arange(20, dtype=np.uint8))
-    taken = batch.take(data)
-    assert type(taken) is dict
-    assert type(taken["pair"]) is Pair
-    assert type(taken["pair"].y) is list
-    assert type(taken["t"]) is tuple
-    assert type(taken["ordered"]) is collections.OrderedDict
-    assert taken["pair"].y[1] is None
-    rows = taken["pair"].x
-    assert rows.dtype == np.float32
-    assert rows.shape == (16, 2)
-    assert np.array_equal(rows[: batch.size], x[batch.indices[: batch.size]])
-    assert not rows[batch.size :].any()
-    assert taken["pair"].y[0].tolist() == [*batch.indices[: batch.size].tolist(), *[0] * (16 - batch.size)]
-    assert taken["t"][0].tolist() == batch.mask.tolist()
-    assert taken["names"].tolist() == ["name"] * batch.size + [""] * (16 - batch.size)
-    assert taken["ordered"]["z"].dtype == np.uint8
-
-
-def test_take_never_reads_the_last_row_for_padding():
-    batch = CappedPoisson(20, 0.1, 16).sampler(3)[0]
-    assert 19 not in batch.indices
-    marked = np.zeros(20)
-    marked[-1] = 7
-    assert 7 not in batch.take(marked)
-
-
-def test_take_fills_with_what_it_is_told():
-    batch = CappedPoisson(20, 0.3, 16).sampler(3)[0]
-    assert np.isnan(batch.take(np.zeros(20), fill=np.nan)[batch.size :]).all()
-    assert (batch.take(np.zeros(20, dtype=np.float32), fill=-np.inf)[batch.size :] == -np.inf).all()
-    assert (batch.take(np.zeros(20, dtype=np.complex64), fill=0.1j)[batch.size :] == np.complex64(0.1j)).all()
-    filled = batch.take(np.zeros(20, dtype=np.int8), fill=-100)
-    assert (filled[batch.size :] == -100).all()
-    assert filled.dtype == np.int8
-    assert (batch.take(np.array(["a"] * 20), fill="b")[batch.size :] == "b").all()
-
-
-@pytest.mark.parametrize(
-    ("data", "options", "message"),
-    [
-        (np.zeros(19), {}, "data has 19 rows, not dataset_size=20"),
-        (np.zeros((21, 2)), {}, "data has 21 rows, not dataset_size=20"),
-        ({"x": [np.zeros(20), np.zeros(5)]}, {}, r"data\['x'\]\[1\] has 5 rows"),
-        (np.float64(1), {}, "data has no rows"),
-        ([1, 2, 3], {}, r"data\[0\] is of type int, not an array"),
-        ("text", {}, "data is of type str"),
-        (types.SimpleNamespace(shape=(20,)), {}, "data is of type SimpleNamespace, not an array"),
-        (np.zeros(20, dtype=int), {"fill": 0.5}, "fill=0.5 does not fit data of type int64"),
-        ({"x": np.zeros(20, dtype=int)}, {"fill": 0.5}, r"fill=0.5 does not fit data\['x'\] of type int64"),
-        (np.zeros(20, dtype=bool), {"fill": np.nan}, "fill=nan does not fit data of type bool"),
-        (np.zeros(20, dtype=np.uint8), {"fill": -1}, "fill=-1 does not fit data of type uint8"),
-        (np.zeros(20, dtype=np.float32), {"fill": 1e300}, r"fill=1e\+300 does not fit data of type float32"),
-        (np.zeros(20, dtype=np.float16), {"fill": 10**6}, r"fill=1000000 does not fit data of type float16"),
-        (np.zeros(20, dtype=np.complex64), {"fill": -1e300}, r"fill=-1e\+300 does not fit data of type complex64"),
-        (np.zeros(20), {"fill": "x"}, "fill='x' does not fit"),
-        (np.zeros(20), {"fill": [1, 2]}, r"fill=\[1, 2\] does not fit"),
-    ],
-)
-def test_take_refuses_what_does_not_fit(data, options, message):
-    batch = CappedPoisson(20, 0.3, 16).sampler(3)[0]
-    with pytest.raises(InvalidArgumentError, match=message) as error:
-        batch.take(data, **options)
-    assert "\n" not in str(error.value)
-
-
-# --- access ----------------------------------------------------------------------------------------------------------
+FINGERPRINT = "37517a069ae159eeb8ab71ccc344929b"
 
 
 @pytest.mark.parametrize("scheme", [SCHEME, CYCLIC, CappedPoisson(10**12, 3e-11, 40, cycle_length=3)])
@@ -216,14 +68,6 @@ def test_batches_is_a_sequence():
     with pytest.raises(IndexError):
         run[10]
     assert len(sampler.batches(0)) == 0
-
-
-def test_a_cycle_of_two_draws_from_one_half_then_the_other():
-    sampler = CappedPoisson(1000, 0.5, 300, cycle_length=2).sampler(KEY)
-    halves = [set().union(*(batch.indices[batch.mask].tolist() for batch in sampler[start:40:2])) for start in (0, 1)]
-    assert not halves[0] & halves[1]
-    assert halves[0] | halves[1] == set(range(1000))
-    assert halves[0] != set(range(500))
 
 
 def test_resuming_gives_the_rest_of_the_run():
@@ -262,6 +106,29 @@ def test_pickles_and_copies_draw_the_same_batches():
         assert same(run[0], sampler[3])
 
 
+def test_the_secure_stream_is_the_default_everywhere():
+    vectors = np.full((1000, 2), 0.01)
+    assert SCHEME.sampler(KEY).secure
+    assert same(Sampler(SCHEME, KEY)[3], SCHEME.sampler(KEY, secure=True)[3])
+    assert Sampler(SCHEME, KEY)[3] != SCHEME.sampler(KEY, secure=False)[3]
+    options = {"noise_multiplier": 1.0, "key": KEY, "step": 3}
+    default, plain = noisy_sum(vectors, SCHEME, **options), noisy_sum(vectors, SCHEME, **options, secure=False)
+    assert np.array_equal(default, noisy_sum(vectors, SCHEME, **options, secure=True))
+    assert not np.array_equal(default, plain)
+
+
+def test_a_pickle_says_which_stream_it_uses_and_old_ones_keep_theirs():
+    for secure in (False, True):
+        state = SCHEME.sampler(KEY, secure=secure).__getstate__()
+        assert state["secure"] is secure
+    pickles = json.loads((GOLDEN / "pickles.json").read_text())
+    for name, secure in (("sampler", False), ("shard", False), ("secure sampler", True)):
+        old = pickle.loads(base64.b64decode(pickles[name]))
+        assert old.secure is secure
+        fresh = old.scheme.sampler(b"golden pickle key", secure=secure)
+        assert same(old[5], fresh.shard(1, 2)[5] if name == "shard" else fresh[5])
+
+
 def test_a_pickle_leaves_the_tables_behind():
     sampler = CappedPoisson(10**6, 1e-3, 100, cycle_length=5).sampler(KEY)
     sampler[0]
@@ -293,9 +160,6 @@ def test_other_processes_draw_the_same_batches():
         assert json.loads(output.stdout) == [batch.indices.tolist() for batch in run]
 
 
-# --- shards ----------------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("world_size", [1, 2, 3, 7, 64, 100])
 @pytest.mark.parametrize("scheme", [SCHEME, CYCLIC, CappedPoisson(50, 1e-3, 10)])
 def test_shards_are_equal_in_shape_and_their_union_is_the_batch(scheme, world_size):
@@ -318,111 +182,15 @@ def test_shards_are_equal_in_shape_and_their_union_is_the_batch(scheme, world_si
 def test_a_shard_says_which_part_it_is():
     shard = SCHEME.sampler(KEY).shard(2, 4)
     assert (shard.rank, shard.world_size, shard.rows) == (2, 4, 16)
-    assert repr(shard).endswith("secure=False, rank=2, world_size=4)")
-    assert repr(SCHEME.sampler(KEY).shard(0, 2)).endswith("secure=False, rank=0, world_size=2)")
+    assert repr(shard).endswith("secure=True, rank=2, world_size=4)")
+    other = SCHEME.sampler(KEY, secure=False).shard(0, 2)
+    assert repr(other).endswith("secure=False, rank=0, world_size=2)")
 
 
 def test_a_whole_sampler_is_the_only_rank_and_does_not_mention_ranks():
     sampler = SCHEME.sampler(KEY)
     assert (sampler.rank, sampler.world_size, sampler.rows) == (0, 1, 64)
-    assert repr(sampler) == f"Sampler({SCHEME!r}, secure=False)"
-
-
-# --- keys and streams ------------------------------------------------------------------------------------------------
-
-
-def test_without_a_key_every_sampler_is_different():
-    assert SCHEME.sampler()[0] != SCHEME.sampler()[0]
-
-
-def test_fresh_keys_come_from_the_operating_system(monkeypatch):
-    monkeypatch.setattr(secrets, "token_bytes", lambda count: b"\x07" * count)
-    assert same(SCHEME.sampler()[0], SCHEME.sampler(b"\x07" * 32)[0])
-
-
-def test_keys_of_every_form_are_told_apart():
-    keys = [b"\0" * 16, b"\0" * 17, b"\0" * 32, 0, 1, 2**256 - 1, bytes(15) + b"\1", bytes(range(64))]
-    batches = [SCHEME.sampler(key, secure=secure)[0] for key in keys for secure in (False, True)]
-    assert all(one != two for one, two in itertools.combinations(batches, 2))
-
-
-def test_equivalent_keys_agree():
-    assert same(SCHEME.sampler(bytearray(KEY))[0], SCHEME.sampler(memoryview(KEY))[0])
-    assert same(SCHEME.sampler(np.int64(5))[0], SCHEME.sampler(5)[0])
-
-
-def test_the_key_is_never_shown():
-    key, number = b"very secret key!", 8675309123456789
-    shown = []
-    for sampler in (SCHEME.sampler(key), CYCLIC.sampler(key, secure=True), SCHEME.sampler(number)):
-        shown += [repr(sampler), str(sampler), repr(sampler.batches(3)), repr(sampler[0]), repr(sampler._key)]
-        shown += [repr(value) for value in vars(sampler).values()]
-        assert repr(sampler._key) == f"{sampler._key}" == "Key(hidden)"
-    for bad in (key[:15], key * 5, -number, number << 256, key.decode(), [key], float(number), {"key": key}, True):
-        with pytest.raises(InvalidArgumentError) as error:
-            SCHEME.sampler(bad)
-        shown.append(str(error.value))
-    assert not any("very" in text or "8675309" in text or "6765" in text for text in shown)
-    assert all("\n" not in text for text in shown)
-
-
-@pytest.mark.parametrize("secure", [False, True])
-def test_streams_of_different_purposes_and_steps_share_no_words(secure):
-    source = open_source(Key(KEY), secure=secure)
-    steps = [0, 1, 2, 255, 256, 2**32, 2**63 - 1]
-    words = [source.at(purpose, step).words(2000) for purpose in Purpose for step in steps]
-    assert np.unique(np.concatenate(words)).size == len(words) * 2000
-
-
-@pytest.mark.parametrize("secure", [False, True])
-def test_a_stream_does_not_depend_on_how_it_is_read(secure):
-    source = open_source(Key(KEY), secure=secure)
-    pieces, whole = source.at(Purpose.BATCH, 5), source.at(Purpose.BATCH, 5).words(60)
-    assert np.concatenate([pieces.words(count) for count in (1, 0, 3, 7, 49)]).tolist() == whole.tolist()
-    assert whole.flags.writeable
-    assert whole.dtype == np.uint64
-
-
-def philox_block(key, counter):
-    """Philox4x64-10 after Salmon et al. 2011, in plain integers."""
-    x, (k0, k1) = list(counter), key
-    for _ in range(10):
-        left, right = x[0] * 0xD2E7470EE14C6C93, x[2] * 0xCA5A826395121157
-        x = [right >> 64 ^ x[1] ^ k0, right % 2**64, left >> 64 ^ x[3] ^ k1, left % 2**64]
-        k0, k1 = (k0 + 0x9E3779B97F4A7C15) % 2**64, (k1 + 0xBB67AE8584CAA73B) % 2**64
-    return x
-
-
-def test_the_default_stream_is_philox_from_block_one():
-    key = [int.from_bytes(Key(KEY).derive("philox", 16)[8 * i : 8 * i + 8], "little") for i in range(2)]
-    words = open_source(Key(KEY), secure=False).at(Purpose.NOISE, 77).words(12).tolist()
-    assert words == [word for block in (1, 2, 3) for word in philox_block(key, (block, 0, 77, 3))]
-
-
-def test_the_secure_stream_is_aes_in_counter_mode():
-    from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
-
-    cipher = Cipher(algorithms.AES(Key(KEY).derive("aes-ctr", 32)), modes.ECB()).encryptor()
-    data = cipher.update(b"".join(bytes([1]) + (77).to_bytes(8, "big") + n.to_bytes(7, "big") for n in range(4)))
-    expected = [int.from_bytes(data[8 * i : 8 * i + 8], "little") for i in range(8)]
-    assert open_source(Key(KEY), secure=True).at(Purpose.BATCH, 77).words(8).tolist() == expected
-
-
-def test_a_missing_package_names_the_extra(monkeypatch):
-    real = builtins.__import__
-
-    def without(name, *args, **options):
-        if name.startswith("cryptography"):
-            raise ImportError(name)
-        return real(name, *args, **options)
-
-    monkeypatch.setattr(builtins, "__import__", without)
-    with pytest.raises(MissingExtraError, match=r"pip install 'filet\[secure\]'"):
-        SCHEME.sampler(KEY, secure=True)
-    SCHEME.sampler(KEY)[0]
-
-
-# --- golden ----------------------------------------------------------------------------------------------------------
+    assert repr(sampler) == f"Sampler({SCHEME!r}, secure=True)"
 
 
 def golden_module():
@@ -438,9 +206,6 @@ def test_golden_batches_have_not_changed():
     assert len(rows) == len(module.CASES) * len(module.KEYS) * 2 * len(module.STEPS)
     for row in rows:
         assert module.drawn(row["scheme"], row["key"], row["secure"], row["step"]) == row["indices"], row
-
-
-# --- bad input -------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -513,8 +278,92 @@ def test_a_cap_beyond_memory_is_refused_in_words(dataset_size):
         sampler[0]
 
 
-def test_batch_is_frozen():
-    batch = SCHEME.sampler(KEY)[0]
-    assert isinstance(batch, Batch)
-    with pytest.raises(AttributeError):
-        batch.size = 3
+@pytest.mark.parametrize("secure", [False, True])
+@pytest.mark.parametrize("overflow", ["truncate", "reject"])
+@pytest.mark.parametrize(("n", "p", "cap"), [(5, 0.5, 2), (6, 0.25, 3), (4, 0.75, 3), (3, 0.5, 7), (5, 0.125, 1)])
+def test_every_batch_of_a_small_data_set_has_its_exact_chance(n, p, cap, overflow, secure):
+    sampler = CappedPoisson(n, p, cap, overflow).sampler(key=11, secure=secure)
+    counts = Counter(drawn(batch) for batch in sampler.batches(12_000))
+    assert_law(counts, subset_law(range(n), p, cap, overflow))
+
+
+def test_a_probability_of_one_gives_every_subset_of_the_cap():
+    sampler = CappedPoisson(6, 1.0, 4).sampler(key=12)
+    counts = Counter(drawn(batch) for batch in sampler.batches(10_000))
+    assert_law(counts, {batch: Fraction(1, 15) for batch in itertools.combinations(range(6), 4)})
+
+
+@pytest.mark.parametrize(("n", "cap", "cycle"), [(500, 40, 1), (500, 400, 1), (2000, 40, 4)])
+def test_every_example_is_included_equally_often(n, cap, cycle):
+    """Fixed size (p = 1): the counts' covariance is known, so that the scaled squares are chi-square distributed."""
+    steps = 3000
+    sampler = CappedPoisson(n, 1.0, cap, cycle_length=cycle).sampler(key=31)
+    counts = np.zeros(n)
+    for batch in sampler[: steps * cycle : cycle]:
+        counts[batch.indices[batch.mask]] += 1
+    counts = np.sort(counts)[::-1][: n // cycle]  # the group of step 0: nobody else was drawn
+    m = n // cycle
+    assert counts.sum() == steps * cap
+    statistic = ((counts - steps * cap / m) ** 2).sum() / (steps * cap * (m - cap) / (m * (m - 1)))
+    assert P_VALUE < stats.chi2.sf(statistic, m - 1) < 1 - P_VALUE
+
+
+def test_pairs_are_included_together_equally_often():
+    n, cap, steps = 40, 10, 4000
+    together = np.zeros((n, n))
+    for batch in CappedPoisson(n, 1.0, cap).sampler(key=32).batches(steps):
+        together[np.ix_(batch.indices, batch.indices)] += 1
+    pairs = together[np.triu_indices(n, 1)]
+    chance = cap * (cap - 1) / (n * (n - 1))
+    # Bonferroni over the 780 pairs, two-sided.
+    low, high = stats.binom.ppf([P_VALUE / 1560, 1 - P_VALUE / 1560], steps, chance)
+    assert pairs.min() >= low
+    assert pairs.max() <= high
+
+
+def test_batches_of_different_steps_are_independent():
+    """The overlap of two fixed-size batches is hypergeometric."""
+    n, cap = 4000, 200
+    batches = list(CappedPoisson(n, 1.0, cap).sampler(key=33).batches(3000))
+    overlaps = Counter(
+        int(np.intersect1d(one.indices, two.indices, assume_unique=True).size)
+        for one, two in itertools.pairwise(batches)
+    )
+    assert_law(overlaps, {size: stats.hypergeom.pmf(size, n, cap, cap) for size in range(cap + 1)})
+
+
+@pytest.mark.parametrize("cycle", [1, 7])
+@pytest.mark.parametrize("n", [10**6, 10**8, 10**12, 2**63 - 1])
+def test_large_data_sets_are_covered_evenly(n, cycle):
+    """Positions in 64 equal bins, their lowest bits, and the gaps between neighbours, all uniform."""
+    sampler = CappedPoisson(n, min(1.0, 4000 * cycle / n), 4096, cycle_length=cycle).sampler(key=34)
+    found = [batch.indices[batch.mask].astype(np.int64) for batch in sampler.batches(cycle * 3)]
+    assert all(np.unique(indices).size == indices.size for indices in found)
+    indices = np.concatenate(found)
+    assert 0 <= indices.min() <= indices.max() < n
+    gaps = np.concatenate([np.diff(indices) for indices in found])
+    bins = Counter((indices // (n // 64 + 1)).tolist())
+    law = {place: Fraction(min(n, (place + 1) * (n // 64 + 1)) - place * (n // 64 + 1), n) for place in range(64)}
+    assert_law(bins, law)
+    assert_law(Counter((indices % 64).tolist()), {bit: Fraction(1, 64) for bit in range(64)})
+    if n > 10**6:  # below, a gap has a mean of 250, too short to be even modulo 64
+        assert_law(Counter((gaps % 64).tolist()), {bit: Fraction(1, 64) for bit in range(64)})
+
+
+# --- what other rooms need of a run ----------------------------------------------------------------------------------
+
+
+def test_a_fingerprint_tells_keys_apart_and_old_checkpoints_know_it():
+    """The literal is what checkpoints have held since the first version: it must never change."""
+    assert SCHEME.sampler(KEY).fingerprint == FINGERPRINT == Key(KEY).derive("check", 16).hex()
+    assert CYCLIC.sampler(KEY).shard(1, 2).fingerprint == FINGERPRINT
+    assert SCHEME.sampler(KEY + b"!").fingerprint != FINGERPRINT
+    assert KEY.hex() not in FINGERPRINT
+
+
+@pytest.mark.parametrize("secure", [False, True])
+def test_a_stream_of_a_sampler_is_the_run_s_own(secure):
+    words = SCHEME.sampler(KEY, secure=secure).stream(Purpose.NOISE, 3).words(5)
+    assert words.tolist() == open_source(Key(KEY), secure=secure).at(Purpose.NOISE, 3).words(5).tolist()
+    with pytest.raises(InvalidArgumentError, match="step=-1 is below 0"):
+        SCHEME.sampler(KEY, secure=secure).stream(Purpose.NOISE, -1)

@@ -143,7 +143,7 @@ def batches(data: Any, sampler: Sampler, steps: int, start: int = 0) -> Iterator
     >>> scheme = CappedPoisson(dataset_size=10, sampling_probability=0.5, max_batch_size=8)
     >>> rows, mask = next(batches({"x": np.arange(10.0)}, scheme.sampler(key=7), steps=3))
     >>> rows["x"], mask.sum()
-    (Array([1., 3., 7., 8., 0., 0., 0., 0.], dtype=float32), Array(4, dtype=int32))
+    (Array([0., 1., 2., 4., 8., 9., 0., 0.], dtype=float32), Array(6, dtype=int32))
 
     Arguments:
         data: arrays with `dataset_size` rows each, in nested dicts, lists and tuples.

@@ -234,7 +234,7 @@ class CappedPrivacyEngine(PrivacyEngine):
         steps: int,
         epoch_steps: int | None = None,
         key: bytes | int | None = None,
-        secure: bool = False,
+        secure: bool = True,
         analysis: Analysis | str = Analysis.REFINED,
         secure_mode: bool = False,
     ) -> None:

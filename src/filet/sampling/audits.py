@@ -1,40 +1,26 @@
 """An empirical check that a stream of batches follows its scheme: `audit`, with p-values that allow for many tests.
 
-Given their sizes, the batches of a correct loader are independent uniform subsets, so every statistic below has a known
-law: the sizes, how often examples appear, where they lie, and how many two steps share.
+Given their sizes, the batches of a correct loader are independent uniform subsets, so every statistic of
+`size_checks` and `member_checks` has a known law.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import bdtr, bdtrc, chdtrc, gammainc, gammaincc, ndtr, pdtr, pdtrc
 
 from .. import _checks
-from .._binomial import log_pmf, log_sf
 from .._public import public
-from ..scheme import CappedPoisson, Overflow
+from ..scheme import CappedPoisson
 from .batch import Batch
+from .member_checks import inclusion_check, overlap_check, position_checks, split_groups
+from .p_values import Check
 from .sampler import Batches, Sampler
-
-Sets = list[NDArray[np.int64]]
-
-_EXPECTED = 10.0  # outcomes expected less often than this are pooled
-_ENOUGH = 25.0  # variance from which a sum is tested by its normal approximation
-
-
-@dataclass(frozen=True)
-class Check:
-    """One test: its name, its p-value, and what was seen."""
-
-    name: str
-    p_value: float
-    detail: str
+from .size_checks import after_full_check, sequence_check, size_checks
 
 
 @public
@@ -123,12 +109,13 @@ def audit(
         raise _checks.fail("there are no batches to audit; pass at least a few hundred")
     skipped: list[str] = []
     sizes = np.array([one.size for one in sets], dtype=np.int64)
-    checks += _size_checks(sizes, scheme)
-    checks += _serial_check(sizes, scheme, skipped)
-    parts = _groups(sets, scheme, checks, skipped)
-    checks += _inclusion_check(parts, scheme.group_size, skipped)
-    checks += _position_checks(parts, scheme, skipped)
-    checks += _overlap_check(sets, scheme, skipped)
+    checks += size_checks(sizes, scheme)
+    checks += sequence_check(sizes, scheme, skipped)
+    checks += after_full_check(sizes, scheme, skipped)
+    parts = split_groups(sets, scheme, checks, skipped)
+    checks += inclusion_check(parts, scheme.group_size, skipped)
+    checks += position_checks(parts, scheme, skipped)
+    checks += overlap_check(sets, scheme, skipped)
     return AuditReport(scheme, len(sets), level, tuple(checks), tuple(skipped))
 
 
@@ -190,208 +177,3 @@ def _rows(batch: Any, step: int) -> NDArray[np.int64]:
             f"batch {step}, {_checks.show(batch)}, is not a list of row numbers; pass one-dimensional integers, with"
             " -1 or a boolean mask of the same shape for padding"
         ) from None
-
-
-def _log_chance(scheme: CappedPoisson, size: int) -> float:
-    n, p, cap = scheme.group_size, scheme.sampling_probability, scheme.max_batch_size
-    if scheme.overflow is Overflow.REJECT and (cap >= n or log_sf(cap, n, p) < -40.0):
-        return log_pmf(size, n, p)  # nothing is ever rejected
-    return scheme.log_batch_size_probability(size)
-
-
-def _log_size_law(scheme: CappedPoisson, low: int, high: int) -> NDArray[np.float64]:
-    """log chances of the sizes low..high, from one value and the ratios of neighbours."""
-    n, p, cap = scheme.group_size, scheme.sampling_probability, min(scheme.max_batch_size, scheme.group_size)
-    if p == 1.0:
-        return np.where(np.arange(low, high + 1) == cap, 0.0, -np.inf)
-    k = np.arange(low, high + 1, dtype=np.float64)
-    anchor = min(max(round(scheme.expected_batch_size), low), high)
-    with np.errstate(divide="ignore", invalid="ignore"):
-        ratios = np.log(np.maximum(n - k[:-1], 0.0) / (k[:-1] + 1.0)) + (math.log(p) - math.log1p(-p))
-    logs = np.concatenate([[0.0], np.cumsum(ratios)])
-    truncated = scheme.overflow is Overflow.TRUNCATE
-    start = log_pmf(anchor, n, p) if truncated else _log_chance(scheme, anchor)
-    logs += start - logs[anchor - low]
-    if truncated and high == cap:
-        logs[-1] = _log_chance(scheme, cap)
-    return np.asarray(logs)
-
-
-def _moments(scheme: CappedPoisson) -> tuple[int, NDArray[np.float64]]:
-    """The first size that matters, and the chances of the sizes from there on."""
-    cap = min(scheme.max_batch_size, scheme.group_size)
-    spread = math.sqrt(scheme.group_size * scheme.sampling_probability * (1.0 - scheme.sampling_probability))
-    middle = scheme.expected_batch_size
-    low = max(0, math.floor(middle - 9.0 * spread) - 30)
-    high = min(cap, math.ceil(middle + 9.0 * spread) + 30)
-    return low, np.exp(_log_size_law(scheme, low, high))
-
-
-def _size_checks(sizes: NDArray[np.int64], scheme: CappedPoisson) -> list[Check]:
-    steps = sizes.size
-    first, law = _moments(scheme)
-    seen = sizes - first
-    inside = (seen >= 0) & (seen < law.size)
-    odd = sizes[~inside]
-    counts = np.bincount(seen[inside], minlength=law.size)
-    observed, expected = _pool(counts, steps * law)
-    statistic = float((np.square(observed - expected) / expected).sum())
-    p_value = float(chdtrc(observed.size - 1, statistic)) if observed.size > 1 else 1.0
-    impossible = odd.size + int(counts[law * steps < 1e-12].sum())
-    if impossible:
-        p_value = 0.0
-    mean = float(law @ (first + np.arange(law.size)))
-    detail = f"mean {sizes.mean():.6g}, expected {mean:.6g}, in {observed.size} bins"
-    detail += f", {impossible} of an all but impossible size" if impossible else ""
-    checks = [Check("size law", p_value, detail)]
-    cap = min(scheme.max_batch_size, scheme.group_size)
-    smallest, parts = 1.0, []
-    for name, size in (("empty", 0), ("full", cap)):
-        chance = min(1.0, math.exp(_log_chance(scheme, size)))
-        count = int((sizes == size).sum())
-        smallest = min(smallest, _binomial_p_value(count, steps, chance))
-        parts.append(f"{count} {name}, expected {steps * chance:.4g}")
-    checks.append(Check("empty or full", min(1.0, 2.0 * smallest), "; ".join(parts)))
-    return checks
-
-
-def _pool(counts: NDArray[np.int64], expected: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Join neighbouring sizes until each bin expects enough; what is left joins the last bin."""
-    bins: list[list[float]] = []
-    count = mean = 0.0
-    for one, expectation in zip(counts.tolist(), expected.tolist(), strict=True):
-        count, mean = count + one, mean + expectation
-        if mean >= _EXPECTED:
-            bins.append([count, mean])
-            count = mean = 0.0
-    if not bins:
-        return np.array([count]), np.array([max(mean, 1e-300)])
-    bins[-1][0] += count
-    bins[-1][1] += mean
-    table = np.array(bins)
-    return table[:, 0], table[:, 1]
-
-
-def _two_sided(below: float, above: float) -> float:
-    return min(1.0, 2.0 * min(below, above))
-
-
-def _binomial_p_value(count: int, steps: int, chance: float) -> float:
-    below = 1.0 if count == steps else float(bdtr(count, steps, chance))
-    above = 1.0 if count == 0 else float(bdtrc(count - 1, steps, chance))
-    return _two_sided(below, above)
-
-
-def _sum_p_value(total: float, mean: float, variance: float) -> float:
-    """A sum of many small independent counts: normal if that fits, else by Poisson's wider tails."""
-    if variance >= _ENOUGH:
-        gap = abs(total - mean)
-        return min(1.0, 2.0 * float(ndtr(-max(gap - 0.5, 0.0) / math.sqrt(variance))))
-    return _poisson_p_value(total, mean)
-
-
-def _poisson_p_value(count: float, mean: float) -> float:
-    return _two_sided(float(pdtr(count, mean)), 1.0 if count == 0 else float(pdtrc(count - 1, mean)))
-
-
-def _serial_check(sizes: NDArray[np.int64], scheme: CappedPoisson, skipped: list[str]) -> list[Check]:
-    """Sizes of neighbouring steps must be uncorrelated."""
-    first, law = _moments(scheme)
-    k = first + np.arange(law.size)
-    mean = float(law @ k)
-    variance = float(law @ np.square(k - mean))
-    # products of rare deviations are far from normal
-    if (sizes.size - 1) * (1.0 - float(law.max())) ** 2 < _ENOUGH:
-        skipped.append("size sequence: not tested, too few batches differ in size")
-        return []
-    centred = sizes - mean
-    z = float(centred[:-1] @ centred[1:]) / (variance * math.sqrt(sizes.size - 1))
-    return [Check("size sequence", 2.0 * float(ndtr(-abs(z))), f"lag-one correlation {z / math.sqrt(sizes.size):.3g}")]
-
-
-def _groups(sets: Sets, scheme: CappedPoisson, checks: list[Check], skipped: list[str]) -> list[Sets]:
-    """The batches of each group, with row numbers counted within the group; one group without cycles."""
-    cycle = scheme.cycle_length
-    if cycle == 1:
-        return [sets]
-    members = [np.unique(np.concatenate(sets[turn::cycle])) for turn in range(min(cycle, len(sets)))]
-    together = np.concatenate(members)
-    shared = together.size - np.unique(together).size
-    crowded = sum(one.size > scheme.group_size for one in members)
-    wrong = f"{shared} examples appear in two groups, {crowded} groups are too large"
-    checks.append(Check("groups", 0.0 if shared or crowded else 1.0, wrong))
-    if any(one.size != scheme.group_size for one in members):
-        skipped.append("inclusion and positions: not tested, as some members of groups were never drawn")
-        return []
-    return [[np.searchsorted(one, rows) for rows in sets[turn::cycle]] for turn, one in enumerate(members)]
-
-
-def _inclusion_check(parts: list[Sets], n: int, skipped: list[str]) -> list[Check]:
-    """How often each example was drawn: neither too uneven nor too even (as with shuffled epochs).
-
-    The squares of the counts add up to the sizes plus twice the overlaps of all pairs of steps. Given the sizes,
-    overlaps of different pairs are uncorrelated, so the mean and the variance of the sum are exact. A gamma law with
-    these moments gives the p-value; while overlaps are few, so does Poisson's law, and the larger one counts.
-    """
-    overlap = mean = variance = spread = 0.0
-    for sets in parts:
-        sizes = np.array([rows.size for rows in sets], dtype=np.float64)
-        _, counts = np.unique(np.concatenate(sets), return_counts=True)
-        overlap += 0.5 * float(counts @ (counts - 1))
-        mean += _pairs(sizes) / n
-        variance += _pairs(sizes * (n - sizes)) / (n**2 * max(n - 1.0, 1.0))
-        spread += float((sizes * (1.0 - sizes / n)).sum())
-    if mean < 1.0 or variance <= 0.0:
-        if parts:
-            skipped.append("inclusion: not tested, no example is expected twice")
-        return []
-    shape, scale = spread**2 / (4.0 * variance), 4.0 * variance / spread
-    x = max(spread + 2.0 * (overlap - mean), 0.0) / scale
-    p_value = _two_sided(float(gammainc(shape, x)), float(gammaincc(shape, x)))
-    if mean <= 1_000.0:
-        p_value = max(p_value, _poisson_p_value(overlap, mean))
-    ratio = 1.0 + 2.0 * (overlap - mean) / spread
-    return [Check("inclusion", p_value, f"variance of the examples' counts {ratio:.4g} times the expected one")]
-
-
-def _pairs(values: NDArray[np.float64]) -> float:
-    """The sum of the products of all pairs."""
-    return 0.5 * (float(values.sum()) ** 2 - float(values @ values))
-
-
-def _position_checks(parts: list[Sets], scheme: CappedPoisson, skipped: list[str]) -> list[Check]:
-    """Row numbers must lie evenly, in all batches and in full ones (where a biased cut would show)."""
-    n = scheme.group_size
-    checks = []
-    for name, least in (("positions", 0), ("positions in full batches", min(scheme.max_batch_size, n))):
-        gap = variance = 0.0
-        for sets in parts:
-            for rows in sets:
-                if rows.size >= least:
-                    gap += float(rows.sum(dtype=np.float64)) / n - rows.size * (n - 1) / (2.0 * n)
-                    variance += rows.size * (n - rows.size) * (n + 1.0) / (12.0 * n**2)
-        # a row's place is uniform, so that about this many rows make a normal sum
-        if variance * 12.0 < 2 * _ENOUGH:
-            if parts:
-                skipped.append(f"{name}: not tested, too few examples")
-            continue
-        z = gap / math.sqrt(variance)
-        checks.append(Check(name, 2.0 * float(ndtr(-abs(z))), f"{z:+.2f} standard deviations towards the end"))
-    return checks
-
-
-def _overlap_check(sets: Sets, scheme: CappedPoisson, skipped: list[str]) -> list[Check]:
-    """Two steps of a group share as many examples as independent batches do (a shuffled epoch's share none)."""
-    n, lag = scheme.group_size, scheme.cycle_length
-    total, mean, variance = 0, 0.0, 0.0
-    for one, other in zip(sets[:-lag], sets[lag:], strict=True):
-        total += np.intersect1d(one, other, assume_unique=True).size
-        a, b = one.size, other.size
-        mean += a * b / n
-        if n > 1:
-            variance += a * b / n * (1.0 - a / n) * (n - b) / (n - 1)
-    if mean < 1.0 or variance <= 0.0:
-        skipped.append("overlap of steps: not tested, it is too rare")
-        return []
-    p_value = _sum_p_value(float(total), mean, variance)
-    return [Check("overlap of steps", p_value, f"{total} shared examples, expected {mean:.6g}")]

@@ -22,9 +22,9 @@ class Batch:
     >>> from filet.scheme import CappedPoisson
     >>> batch = CappedPoisson(dataset_size=10, sampling_probability=0.5, max_batch_size=8).sampler(key=7)[0]
     >>> batch.indices
-    array([ 1,  3,  7,  8, -1, -1, -1, -1], dtype=int8)
+    array([ 0,  1,  2,  4,  8,  9, -1, -1], dtype=int8)
     >>> batch.take(np.arange(100, 110))
-    array([101, 103, 107, 108,   0,   0,   0,   0])
+    array([100, 101, 102, 104, 108, 109,   0,   0])
 
     Guarantees: the examples are distinct and come first. They are sorted, so their order says nothing that the set
     does not. Which examples these are, and how many, must stay secret: `repr` shows neither.

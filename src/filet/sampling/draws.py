@@ -1,4 +1,4 @@
-"""Exact draws from a stream of words: bounded integers, batch sizes, uniform subsets, Gaussians."""
+"""Exact draws from a stream of words: bounded integers and uniform subsets."""
 
 from __future__ import annotations
 
@@ -7,13 +7,19 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import ndtri
 
+from ..errors import NotCertifiedError
 from .streams import Stream, Words
 
 Indices = NDArray[np.signedinteger[Any]]
 
 WORD = 2**64
+MOST_ROUNDS = 512
+
+
+def not_random() -> NotCertifiedError:
+    """For a stream that is refused again and again, which random words are not."""
+    return NotCertifiedError("the words of this stream are not random, so nothing is drawn from them; use another key")
 
 
 def index_dtype(dataset_size: int) -> np.dtype[np.signedinteger[Any]]:
@@ -29,18 +35,20 @@ def index_dtype(dataset_size: int) -> np.dtype[np.signedinteger[Any]]:
 def integers_below(stream: Stream, bound: int, count: int) -> Words:
     """`count` independent integers, each exactly uniform on [0, bound).
 
-    Words beyond the last multiple of `bound` are drawn again, which happens with chance `bound / 2**64` or less.
-    After 64 rounds (chance below 2**-64) the rest is taken as it is, so that the loop has an end.
+    Words beyond the last multiple of `bound` are drawn again, which happens with chance 1/2 or less. After 512 rounds
+    (chance below 2**-400 for random words) it raises, so that the loop has an end and no value is biased.
     """
     words = stream.words(count)
     excess = WORD % bound
     if excess:
         last = np.uint64(WORD - excess - 1)
-        for _ in range(64):
+        for _ in range(MOST_ROUNDS):
             over = np.flatnonzero(words > last)
             if not over.size:
                 break
             words[over] = stream.words(over.size)
+        else:
+            raise not_random()
     divisor = np.uint64(bound)
     return words - words // divisor * divisor
 
@@ -98,15 +106,3 @@ def _distinct(values: Indices) -> Indices:
     new[:1] = True
     np.not_equal(values[1:], values[:-1], out=new[1:])
     return values[new]
-
-
-def normals(stream: Stream, count: int) -> NDArray[np.float64]:
-    """`count` standard Gaussians by inversion: 127 bits of tail probability and a sign bit each.
-
-    The largest magnitude is 13.1, which a true Gaussian exceeds with chance 2**-128.
-    """
-    high, low = stream.words(2 * count).reshape(2, count)
-    sign = np.where(low & np.uint64(1), -1.0, 1.0)
-    # Half a unit keeps the tail above 0, and a tail of exactly 1/2 is a Gaussian of 0.
-    tail = high * 2.0**-65 + ((low >> np.uint64(1)) + 0.5) * 2.0**-128
-    return np.asarray(sign * -ndtri(np.minimum(tail, 0.5)), dtype=np.float64)

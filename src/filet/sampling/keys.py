@@ -1,14 +1,17 @@
-"""Keys: secrets that drive every random stream of a run, and never show."""
+"""Keys: secrets that drive every random stream of a run, and never show; and the files that hold them."""
 
 from __future__ import annotations
 
 import hashlib
+import os
 import secrets
+import stat
 from typing import Any
 
 import numpy as np
 
 from .. import _checks
+from ..errors import OutputError
 
 MIN_KEY_BYTES = 16
 MAX_KEY_BYTES = 64
@@ -60,3 +63,51 @@ def _key_bytes(key: Any) -> bytes:
             raise _checks.fail(f"key has {len(data)} bytes, not {MIN_KEY_BYTES} to {MAX_KEY_BYTES}; {_REMEDY}")
         return b"bytes" + data
     raise _checks.fail(f"key is of type {type(key).__name__}, not bytes or int; {_REMEDY}")
+
+
+def read_key_file(path: str | os.PathLike[str]) -> bytes:
+    """The key in a file of 16 to 64 bytes; on POSIX, one that others can read or write is refused.
+
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     write_key_file(os.path.join(folder, "run.key"))
+    ...     len(read_key_file(os.path.join(folder, "run.key")))
+    32
+    """
+    name = _checks.path(path)
+    try:
+        with open(name, "rb") as file:
+            mode = os.fstat(file.fileno()).st_mode
+            data = file.read(MAX_KEY_BYTES + 1)
+    except OSError as error:
+        raise _checks.fail(f"cannot read the key file {name!r}: {error.strerror}; pass a readable file") from None
+    if os.name == "posix" and mode & 0o077:
+        raise _checks.fail(
+            f"the key file {name!r} has mode {stat.S_IMODE(mode):04o}, so that others have access; run chmod 600 {name}"
+        )
+    if not MIN_KEY_BYTES <= len(data) <= MAX_KEY_BYTES:
+        has = f"{len(data)} bytes" if len(data) <= MAX_KEY_BYTES else f"more than {MAX_KEY_BYTES} bytes"
+        raise _checks.fail(
+            f"the key file {name!r} holds {has}, not {MIN_KEY_BYTES} to {MAX_KEY_BYTES}; make one with write_key_file"
+        )
+    return data
+
+
+def write_key_file(path: str | os.PathLike[str]) -> None:
+    """A new file of 32 fresh random bytes that only its owner can read; an existing file is never replaced."""
+    name = _checks.path(path)
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0)
+    try:
+        handle = os.open(name, flags, 0o600)
+    except FileExistsError:
+        raise OutputError(f"cannot write {name!r}: it exists, and a key is not replaced; choose another name") from None
+    except OSError as error:
+        raise OutputError(f"cannot write {name!r}: {error.strerror}; choose a writable directory") from None
+    try:
+        with os.fdopen(handle, "wb") as file:
+            file.write(secrets.token_bytes(32))
+            file.flush()
+            os.fsync(file.fileno())
+    except OSError as error:
+        os.unlink(name)
+        raise OutputError(f"cannot write {name!r}: {error.strerror}; nothing was changed") from None

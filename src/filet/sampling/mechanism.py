@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
@@ -11,7 +12,7 @@ from numpy.typing import NDArray
 from .. import _checks
 from .._public import public
 from ..scheme import CappedPoisson
-from .draws import normals
+from .noise import rounded_normals
 from .sampler import Sampler
 from .streams import Purpose
 
@@ -25,7 +26,7 @@ def noisy_sum(
     key: bytes | int | None,
     step: int,
     clip: bool = True,
-    secure: bool = False,
+    secure: bool = True,
 ) -> NDArray[np.float64]:
     """The sum of a sampled batch of rows of norm at most 1, plus Gaussian noise: Algorithm 1 of the note.
 
@@ -38,9 +39,12 @@ def noisy_sum(
     (2,)
 
     Guarantees: the batch is `scheme.sampler(key, secure=secure)[step]`, and the noise comes from a stream of the same
-    key that shares no block with any sampler's. The noise is a Gaussian in floating-point numbers: its law is
-    right to about 1e-15, but the low-order bits of a result may betray more than the theorem allows, as with any
-    noise added in floating point. A result for the same key and step repeats the same noise: release only one.
+    key that shares no block with any sampler's. In exact arithmetic, adding or removing a row of the batch moves the
+    sum by a vector of norm 1 at most: clipped rows are rounded towards zero to multiples of a power of two, which
+    depends on `max_batch_size` and `noise_multiplier` alone, and added as whole numbers, in any order. The noise is a
+    real Gaussian rounded to the same grid, exactly (`filet.sampling.noise`), so that the result is a rounding of what the
+    ideal mechanism over the real numbers releases: its low-order bits betray nothing. A result for the same key
+    and step repeats the same noise: release only one.
 
     Arguments:
         vectors: a matrix of finite numbers, one row per example, `dataset_size` rows.
@@ -50,12 +54,10 @@ def noisy_sum(
         step: which step's batch.
         clip: scale longer rows to norm 1; with False they are an error, wherever they are (whether an error
             is raised does not depend on the batch).
-        secure: draw batch and noise from AES-256, needs `pip install 'filet[secure]'`.
+        secure: draw batch and noise from AES-256; False draws from Philox, which is not cryptographic.
     """
     sampler = Sampler(scheme, key, secure=secure)
-    sigma = _checks.noise_multiplier(noise_multiplier)
-    if math.isinf(sigma):
-        raise _checks.fail("noise_multiplier=inf leaves nothing to return; pass a finite number")
+    sigma = _finite_noise(noise_multiplier)
     step = _checks.integer("step", step, low=0, remedy="pass a step from 0 to 2**63 - 1")
     if not isinstance(clip, (bool, np.bool_)):
         raise _checks.fail(f"clip={_checks.show(clip)} is not a bool; pass True or False")
@@ -63,10 +65,93 @@ def noisy_sum(
     if not clip:
         _check_norms(rows)
     batch = sampler[step]
-    total: NDArray[np.float64] = _clipped(rows[batch.indices[: batch.size]]).sum(axis=0)
-    if sigma:
-        total += sigma * normals(sampler._source.at(Purpose.NOISE, step), total.size)
-    return total
+    bits = _grid_bits(scheme.max_batch_size, 1.0, sigma)
+    total = exact_sum(_clipped(rows[batch.indices[: batch.size]]), bits)
+    return _released(total, sampler, step, Fraction(sigma), bits)
+
+
+def add_noise(
+    total: Any, sampler: Sampler, *, noise_multiplier: float, step: int, clip_norm: float = 1.0
+) -> NDArray[np.float64]:
+    """A batch's sum of clipped gradients, made by any framework, plus the run's keyed Gaussian noise.
+
+    >>> from filet.scheme import CappedPoisson
+    >>> sampler = CappedPoisson(dataset_size=100, sampling_probability=0.1, max_batch_size=16).sampler(key=1)
+    >>> total = np.array([[3.5, -1.25], [0.0, 2.0]])  # the sum of sampler[7]'s gradients, each of norm 5 or less
+    >>> add_noise(total, sampler, noise_multiplier=0.0, step=7, clip_norm=5.0).tolist()
+    [[3.5, -1.25], [0.0, 2.0]]
+    >>> add_noise(total, sampler, noise_multiplier=1.0, step=7, clip_norm=5.0).shape
+    (2, 2)
+
+    Guarantees: the noise has standard deviation `noise_multiplier * clip_norm` in each coordinate, depends on the
+    sampler's key and the step alone, and is independent of every batch. It is a real Gaussian rounded to a grid,
+    exactly, as in `noisy_sum`; the sum is rounded to the same grid. That each gradient was clipped, and that the sum
+    moves by `clip_norm` at most, is up to the framework: sums in floating point may move by a little more. Add it
+    once to the sum over all ranks, and release only one result for a key and step.
+
+    Arguments:
+        total: the sum over the batch, an array of any shape of finite numbers.
+        sampler: where the batch came from; a shard of it gives the same noise.
+        noise_multiplier: standard deviation of the noise, divided by `clip_norm`; finite.
+        step: which step's batch.
+        clip_norm: the largest norm of one example's gradient.
+    """
+    if not isinstance(sampler, Sampler):
+        raise _checks.fail(f"sampler={_checks.show(sampler)} is not a Sampler; pass scheme.sampler(key)")
+    sigma = _finite_noise(noise_multiplier)
+    step = _checks.integer("step", step, low=0, remedy="pass a step from 0 to 2**63 - 1")
+    remedy = "pass the norm that gradients are clipped to"
+    norm = _checks.real("clip_norm", clip_norm, rule="in (0, inf)", remedy=remedy)
+    if not 0.0 < norm < math.inf:
+        raise _checks.fail(f"clip_norm={norm!r} is not in (0, inf); {remedy}")
+    values = _checks.real_array("total", total, rule="finite", remedy="pass the sum of the batch's gradients")
+    largest, most = float(np.abs(values).max(initial=0.0)), sampler.scheme.max_batch_size
+    if not largest <= min(1.001 * most * norm, 1e308):
+        raise _checks.fail(
+            f"total holds {largest:.6g}, above max_batch_size * clip_norm = {most * norm:.6g};"
+            " pass the sum of gradients that are clipped to clip_norm"
+        )
+    bits = _grid_bits(most, norm, sigma)
+    whole = np.rint(np.ldexp(values, bits)).astype(np.int64)
+    return _released(whole, sampler, step, Fraction(sigma) * Fraction(norm), bits)
+
+
+def exact_sum(rows: NDArray[np.float64], bits: int) -> NDArray[np.int64]:
+    """The sum of the rows in units of 2**-bits, each coordinate rounded towards zero first: whole numbers, no error.
+
+    Rounding towards zero lengthens no row. Partial sums stay below 2**53 in size, where floats hold all whole numbers,
+    so neither their order nor how NumPy adds them matters.
+    """
+    return np.asarray(np.trunc(np.ldexp(rows, bits)).sum(axis=0), dtype=np.int64)
+
+
+def _grid_bits(most_rows: int, norm: float, sigma: float) -> int:
+    """The grid is 2**-bits: a billionth of the clipping norm, or of the noise if that is larger; from public numbers only.
+
+    Sums of `most_rows` rows stay below 2**52 units.
+    """
+    # The powers of two that are not below them.
+    size, spread = (math.frexp(math.nextafter(value, 0.0))[1] for value in (norm, sigma))
+    return min(30 - size - max(spread, 0), 51 - size - most_rows.bit_length())
+
+
+def _released(
+    whole: NDArray[np.int64], sampler: Sampler, step: int, spread: Fraction, bits: int
+) -> NDArray[np.float64]:
+    """Whole numbers plus rounded noise of standard deviation `spread`, in units of 2**-bits, as floats: without error."""
+    if spread:
+        stream = sampler.stream(Purpose.NOISE, step)
+        noise = rounded_normals(stream, whole.size, spread * Fraction(2) ** bits)
+        whole = whole + noise.reshape(whole.shape)
+    with np.errstate(over="ignore"):  # noise of about 1e308 has no other name than inf
+        return np.asarray(np.ldexp(whole.astype(np.float64), -bits))
+
+
+def _finite_noise(noise_multiplier: Any) -> float:
+    sigma = _checks.noise_multiplier(noise_multiplier)
+    if math.isinf(sigma):
+        raise _checks.fail("noise_multiplier=inf leaves nothing to return; pass a finite number")
+    return sigma
 
 
 def _matrix(vectors: Any, rows: int) -> NDArray[np.float64]:

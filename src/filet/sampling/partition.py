@@ -6,7 +6,7 @@ import functools
 
 import numpy as np
 
-from .draws import Indices, index_dtype
+from .draws import MOST_ROUNDS, Indices, index_dtype, not_random
 from .streams import Purpose, Source, Words
 
 TABLE_SIZE = 2**20
@@ -50,12 +50,12 @@ def shuffled(source: Source, size: int) -> Indices:
     stream = source.at(Purpose.PARTITION, 0)
     words = stream.words(size)
     # Two equal words (chance below 2**-25) would favour the lower index. Redrawing everything stays exact.
-    for _ in range(64):
+    for _ in range(MOST_ROUNDS):
         ordered = np.sort(words)
         if not (ordered[1:] == ordered[:-1]).any():
-            break
+            return np.argsort(words).astype(index_dtype(size))
         words = stream.words(size)
-    return np.argsort(words).astype(index_dtype(size))
+    raise not_random()
 
 
 def feistel(round_keys: Words, size: int, positions: Indices) -> Indices:

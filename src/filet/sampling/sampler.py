@@ -16,7 +16,7 @@ from .draws import Indices, index_dtype, subset
 from .keys import Key
 from .partition import Partition
 from .size_law import size_law
-from .streams import Purpose, open_source
+from .streams import Purpose, Stream, open_source
 
 
 @public
@@ -27,9 +27,9 @@ class Sampler:
     >>> scheme = CappedPoisson(dataset_size=10**12, sampling_probability=3e-12, max_batch_size=4)
     >>> sampler = scheme.sampler(key=b"16 secret bytes!")
     >>> sampler[5].indices
-    array([265727774258, 482261867136, 624497552350, 917795195657])
+    array([  3029323663,  58422254015, 339173287273, 663920112754])
     >>> [batch.size for batch in sampler.batches(steps=7, start=5)]
-    [4, 2]
+    [4, 4]
 
     Guarantees: batches of different steps are independent, and each follows the scheme's law exactly: the size is
     that of the capped (or conditioned) binomial, and given its size every set of examples is equally likely. An
@@ -44,11 +44,11 @@ class Sampler:
         scheme: what to sample.
         key: 16 to 64 secret bytes, or an integer below 2**256 (a small one is easy to guess: for tests and examples
             only). None draws a fresh key from the operating system.
-        secure: draw from AES-256 in counter mode instead of Philox; needs `pip install 'filet[secure]'`. The law is
-            the same, the batches differ.
+        secure: draw from AES-256 in counter mode, whose batches nobody can predict from others. False draws from Philox,
+            which is not cryptographic; the law is the same, the batches differ.
     """
 
-    def __init__(self, scheme: CappedPoisson, key: bytes | int | None = None, *, secure: bool = False) -> None:
+    def __init__(self, scheme: CappedPoisson, key: bytes | int | None = None, *, secure: bool = True) -> None:
         if not isinstance(scheme, CappedPoisson):
             raise _checks.fail(f"scheme={_checks.show(scheme)} is not a CappedPoisson; pass filet.CappedPoisson(...)")
         if not isinstance(secure, (bool, np.bool_)):
@@ -127,6 +127,21 @@ class Sampler:
         part.rank, part.world_size = rank, world_size
         return part
 
+    @property
+    def fingerprint(self) -> str:
+        """32 hex digits that two samplers share exactly if they have the same key; they tell nothing else about it.
+
+        For checkpoints and for ranks that compare notes: not a secret, unlike the key.
+        """
+        return self._key.derive("check", 16).hex()
+
+    def stream(self, purpose: Purpose, step: int) -> Stream:
+        """Random words of the run's key for a purpose other than batches, always from the beginning.
+
+        Streams of different purposes or steps share no block, so noise drawn from here is independent of the batches.
+        """
+        return self._source.at(purpose, _step(step))
+
     def _padding(self) -> Indices:
         try:
             return np.full(self.rows, -1, dtype=self._dtype)
@@ -156,7 +171,7 @@ class Batches(Sequence[Batch]):
     >>> from filet.scheme import CappedPoisson
     >>> run = CappedPoisson(dataset_size=10, sampling_probability=0.5, max_batch_size=8).sampler(key=7).batches(100)
     >>> len(run), run[-1] == run[90:][9], [batch.size for batch in run[:3]]
-    (100, True, [4, 6, 6])
+    (100, True, [6, 4, 3])
 
     Arguments:
         sampler: where the batches come from.

@@ -80,28 +80,35 @@ class _AesStream:
         self._encryptor = encryptor
 
     def words(self, count: int) -> Words:
-        return _words(bytearray(self._encryptor.update(bytes(8 * count))))
+        # Zeros are encrypted in place, so that nothing is copied. Older versions of cryptography want room for one
+        # more block, also in counter mode, which needs none.
+        words = np.zeros(count + 2, dtype="<u8")
+        data = words.data.cast("B")
+        self._encryptor.update_into(data[: 8 * count], data)
+        return words[:count].astype(np.uint64, copy=False)
 
 
 class _AesSource:
     """AES-256 in counter mode; the 128-bit counter block holds (purpose: 1 byte, step: 8 bytes, block: 7 bytes)."""
 
     def __init__(self, key: Key) -> None:
+        # Here, so that importing filet stays quick, and asking for the other stream needs no such package.
         try:
-            from cryptography.hazmat.primitives import ciphers
+            from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
         except ImportError:
             raise MissingExtraError(
-                "secure=True needs the package cryptography; install it with pip install 'filet[secure]'"
+                "secure=True needs the package cryptography, which filet's own installation brings along;"
+                " install it with pip install cryptography, or pass secure=False"
             ) from None
-        self._ciphers = ciphers
-        self._key = key.derive("aes-ctr", 32)
+        self._cipher, self._mode = Cipher, modes.CTR
+        self._algorithm = algorithms.AES(key.derive("aes-ctr", 32))
 
     def at(self, purpose: Purpose, step: int) -> Stream:
+        # A new encryptor per stream, never a shared one: samplers may be used from several threads.
         block = bytes([purpose]) + step.to_bytes(8, "big") + bytes(7)
-        cipher = self._ciphers.Cipher(self._ciphers.algorithms.AES(self._key), self._ciphers.modes.CTR(block))
-        return _AesStream(cipher.encryptor())
+        return _AesStream(self._cipher(self._algorithm, self._mode(block)).encryptor())
 
 
-def _words(data: bytes | bytearray) -> Words:
+def _words(data: bytes) -> Words:
     """Bytes as words, little-endian on every platform."""
     return np.frombuffer(data, dtype="<u8").astype(np.uint64, copy=False)

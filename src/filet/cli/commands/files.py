@@ -43,7 +43,11 @@ _FORMATS = ("jsonl", "csv", "npy")
 @click.option("--start", type=INTEGER, default=0, help="First step to write.  [default: 0]")
 @click.option("--key-file", type=click.Path(dir_okay=False), help="File of 16 to 64 secret random bytes.")
 @click.option("--key", help="Instead: an integer; for tests, as it shows up in process lists.")
-@click.option("--secure", is_flag=True, help="Draw from AES-256 in counter mode (extra: secure).")
+@click.option(
+    "--secure/--no-secure",
+    default=True,
+    help="AES-256 in counter mode (default), or Philox, which is not cryptographic.",
+)
 @click.option("--rank", type=INTEGER, help="Write this rank's share of every batch.")
 @click.option("--world-size", type=INTEGER, help="Number of ranks.")
 @click.option("--format", "form", type=click.Choice(_FORMATS), help="[default: from the file name, else jsonl]")
