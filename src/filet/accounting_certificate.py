@@ -15,7 +15,7 @@ from typing import Any
 from flint import arb, ctx, fmpq
 
 from .accountant import Phase, PrivacyCurve
-from .checking.claims import Claim, check, checksum
+from .checking import Claim, check, checksum
 from .errors import NotCertifiedError
 from .profiles import Analysis
 from .scheme import Overflow
@@ -23,6 +23,7 @@ from .scheme import Overflow
 LARGEST_COST = 1e-3  # how far epsilon may lie above the curve's own, relatively
 _AIM = 4e-4
 _FINENESS = 48  # cells are at most this fraction of their loss wide
+_WIDE = 10**7
 _LIGHT = 2.0**-22  # mass beyond the last node, as a share of delta
 
 Profile = Callable[[arb, int], arb]
@@ -54,7 +55,9 @@ def certificate(curve: PrivacyCurve, delta: float) -> dict[str, Any]:
         if cost <= LARGEST_COST * 0.9:
             verdict = check(claim, max_seconds=math.inf, max_bytes=math.inf)
             if not verdict.ok:
-                raise NotCertifiedError(f"the checker refuses its own epsilon ({verdict.reason}); report these parameters")
+                raise NotCertifiedError(
+                    f"the checker refuses its own epsilon ({verdict.reason}); report these parameters"
+                )
             return claim
         plan = plan.finer(cost)
     raise NotCertifiedError(
@@ -133,10 +136,10 @@ class _Plan:
         return plan._with_ranges()
 
     def _with_ranges(self) -> _Plan:
-        one = Claim(self._signed("0", 64, 1, [[]] * (len(self.dense) + 1)))
+        one = Claim(self._signed("0", 64, _WIDE, [[]] * (len(self.dense) + 1)))
         rounds = max(one.rounds, 1)
         with ctx.workprec(256 + 2 * int(-math.log2(self.delta))):
-            found = tuple(_range(profile, self.delta * _LIGHT / rounds) for profile, _, _ in one.parts)
+            found = tuple(_range(make(), self.delta * _LIGHT / rounds) for make, _, _ in one.parts)
         return replace(self, ranges=found)
 
     def _signed(self, epsilon: str, bits: int, window: int, nodes: list[list[int]]) -> dict[str, Any]:
@@ -168,10 +171,10 @@ class _Plan:
         """The claim at the smallest epsilon that the checker proves, and how far that lies above the bound, relatively."""
         found = [self.nodes(*ends) for ends in self.ranges]
         grids = [[] if dense else found.pop(0) for dense in self.dense] + [found.pop() if found else []]
-        rounds = Claim(self._signed("0", 64, 1, grids)).rounds
+        rounds = Claim(self._signed("0", 64, _WIDE, grids)).rounds
         span = max(grid[-1] - grid[0] for grid in [[0, 1], *grids] if grid)
         bits = int(-math.log2(self.delta) + math.log2(rounds + 1) + math.log2(span + 2)) + 30
-        one = Claim(self._signed("0", bits, 10**8, grids))
+        one = Claim(self._signed("0", bits, _WIDE, grids))
         with ctx.workprec(one.precision):
             composed = one.compose(lambda share: None)
             epsilon = _smallest(lambda e: bool(one.delta_at(composed, e) <= arb(one.delta)), self.bound)
@@ -205,7 +208,10 @@ def _range(profile: Profile, light: float) -> tuple[float, float]:
 
 def _smallest(proven: Callable[[fmpq], bool], guess: float) -> str:
     """The smallest epsilon in eight digits, or nearly, that is proven."""
-    at = lambda e: fmpq(*Decimal(rounded_up(e)).as_integer_ratio())  # noqa: E731
+
+    def at(value: float) -> fmpq:
+        return fmpq(*Decimal(rounded_up(value)).as_integer_ratio())
+
     if proven(at(0.0)):
         return "0"
     low, high = 0.0, guess
