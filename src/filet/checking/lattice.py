@@ -60,7 +60,7 @@ def laws(profile: Profile, nodes: list[int], spacing: fmpq, bits: int) -> tuple[
     slopes = [(h1 - h0) / (a1 - a0) for (_, a0, h0), (_, a1, h1) in pairwise(kept)] + [arb(0)]
     first, last = kept[1][0], kept[-1][0]
     forward, backward = ([fmpz(0)] * (last - first + 1) for _ in range(2))
-    for (k, a, _), left, right in zip(kept[1:], slopes, slopes[1:], strict=True):
+    for (k, a, _), (left, right) in zip(kept[1:], pairwise(slopes), strict=True):
         forward[k - first], backward[last - k] = up(a * (right - left), bits), up(right - left, bits)
     return Law(first, forward, up(kept[-1][2], bits)), Law(-last, backward, up(1 + slopes[0], bits))
 
