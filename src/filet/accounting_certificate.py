@@ -16,6 +16,7 @@ from flint import arb, ctx, fmpq
 
 from .accountant import Phase, PrivacyCurve
 from .checking import Claim, check, checksum
+from .checking.theorems import Step
 from .errors import NotCertifiedError
 from .profiles import Analysis
 from .scheme import Overflow
@@ -139,7 +140,7 @@ class _Plan:
         one = Claim(self._signed("0", 64, _WIDE, [[]] * (len(self.dense) + 1)))
         rounds = max(one.rounds, 1)
         with ctx.workprec(256 + 2 * int(-math.log2(self.delta))):
-            found = tuple(_range(make(), self.delta * _LIGHT / rounds) for make, _, _ in one.parts)
+            found = tuple(_range(Step(*step).profile, self.delta * _LIGHT / rounds) for step, _, _ in one.parts)
         return replace(self, ranges=found)
 
     def _signed(self, epsilon: str, bits: int, window: int, nodes: list[list[int]]) -> dict[str, Any]:

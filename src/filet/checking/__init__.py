@@ -15,7 +15,7 @@ try:
 except ImportError as missing:
     raise ImportError("filet.checking needs python-flint; pip install 'filet[check]'") from missing
 
-from .lattice import Law, Product, Profile, delta, laws, need
+from .lattice import Law, delta, laws, need, power, times
 from .theorems import Step, tail
 
 ADJACENCIES = {"add-remove": "one record added or removed, of data sets whose larger one has the stated public size",
@@ -48,10 +48,7 @@ def read(name: str, value: Any, rule: Any) -> Any:
         need(kept, f"{name}={str(value)[:40]} breaks its rule: {rule}")
         return value
     exact = isinstance(value, str) and re.fullmatch(r"\d{1,40}(\.\d{1,1100})?(e[+-]?\d{1,3})?", value)
-    need(
-        exact and Fraction(value) <= rule,
-        f"{name}={str(value)[:40]} breaks its rule: a decimal, at most {rule}, in a string",
-    )
+    need(exact and Fraction(value) <= rule, f"{name}={str(value)[:40]} breaks its rule: '0' to '{rule}', in decimals")
     return fmpq(*Fraction(value).as_integer_ratio())
 
 
@@ -67,31 +64,27 @@ def checksum(claim: dict[str, Any]) -> str:
 
 
 class Claim:
-    """A claim whose every field keeps its rule; `parts` are its kinds of steps: (maker of the profile, rounds, nodes)."""
+    """A claim whose every field keeps its rule; `parts` are its kinds of steps: (arguments of `Step`, rounds, nodes)."""
 
     def __init__(self, raw: Any) -> None:
         for key in ("format", "version"):
             read(key, raw.get(key) if isinstance(raw, dict) else None, CLAIM[key])
-        *_, self.adjacency, self.epsilon, self.delta, self.mu2, phases, witness, seal = fields(
-            raw, CLAIM, "a certificate"
-        )
+        _, _, self.adjacency, self.epsilon, self.delta, self.mu2, phases, witness, seal = fields(raw, CLAIM, "a claim")
         need(seal == checksum(raw), "the checksum does not match: the certificate was changed or damaged")
         self.spacing, self.bits, self.window, nodes, lending = fields(witness, WITNESS, "the witness")
         need(self.delta > 0 and self.spacing > 0, "delta and spacing must be positive")
         need(len(nodes) == len(phases) + 1 == len(lending) + 1, "nodes and lending do not match the phases")
-        for row in nodes:
-            whole = {read("a node", k, range(-self.window, self.window)) for k in read("nodes", row, list)}
-            need(row == sorted(whole), "the nodes do not rise")
-        self.parts: list[tuple[Callable[[], Profile], int, list[int]]] = []
-        self.unions: list[tuple[Callable[[], arb], int]] = []
+        near = range(-self.window, self.window)
+        whole = [{read("a node", k, near) for k in read("nodes", row, list)} for row in nodes]
+        need(nodes == [sorted(row) for row in whole], "the nodes do not rise")
+        self.parts: list[tuple[tuple[Any, ...], int, list[int]]] = []
+        self.unions: list[tuple[int, int, fmpq, int]] = []
         self.said = [self.add(*row) for row in zip(phases, nodes, lending, strict=False)]
         sizes = {phase["dataset_size"] for phase in phases}
-        need(self.adjacency != "add-remove" or len(sizes) < 2, "add-remove phases must have one dataset_size")
+        need(len(sizes) < 2 or self.adjacency != "add-remove", "add-remove phases must have one dataset_size")
         if self.mu2 > 0:
-            self.say(1, fmpq(1), 1, 1 / self.mu2, "truncate", "zero-out", "swap", {}, rounds=1, nodes=nodes[-1])
-            self.said.append(
-                f"Gaussian releases, (sensitivity / noise)^2 = {arb(self.mu2).str(6, radius=False)} in all"
-            )
+            self.parts.append(((1, fmpq(1), 1, 1 / self.mu2, "truncate", "zero-out", "swap", {}), 1, nodes[-1]))
+            self.said.append(f"Gaussian releases, (sensitivity / noise)^2 = {arb(self.mu2).str(6, radius=False)}")
         self.rounds = sum(rounds for _, rounds, _ in self.parts)
         # Bits of the balls: second differences at this spacing, and weights e^loss at the ends, must keep `bits`.
         far = int((max((abs(k) for row in nodes for k in row), default=0) * self.spacing).ceil())
@@ -101,9 +94,6 @@ class Claim:
         products = sum(2 * rounds.bit_length() for _, rounds, _ in self.parts) * self.window
         self.seconds = products * (4e-6 + 1e-8 * self.bits) + kernels * (5e-5 + 2e-7 * self.precision)
         self.bytes = 4e7 + self.window * (600.0 + self.bits)
-
-    def say(self, *step: Any, rounds: int, nodes: list[int]) -> None:
-        self.parts.append((lambda: Step(*step).profile, rounds, nodes))
 
     def add(self, raw: Any, nodes: list[int], lending: Any) -> str:
         """One phase, in words. A record is in one of `cycle_length` groups, whose turn is every so-many-th step."""
@@ -115,27 +105,25 @@ class Claim:
         need(lending is None or (policy, analysis) == ("truncate", "refined"), "lending is for truncate, refined only")
         rows = [(k, row) for k, row in zip(nodes, lending or [], strict=False) if row is not None]
         need(all(len(row) <= cap for _, row in rows), "lending has more levels than the cap")
-        lend = {
-            k: ([fmpq(read("a share", v, range(4097)), 4096) for v in row[1:]], fmpq(row[0], 2**20)) for k, row in rows
-        }
+        unit = range(4097)  # shares are in units of 1/4096; the tilt before them is in units of 2^-20
+        lend = {k: ([fmpq(read("a share", v, unit), 4096) for v in row[1:]], fmpq(row[0], 2**20)) for k, row in rows}
         if analysis == "union" and cap < n:
-            self.unions.append((lambda: tail(cap + 1, n, p), steps))
+            self.unions.append((cap + 1, n, p, steps))
         if p == 1 and cap >= n:  # every record in every step: Gaussian releases
             self.mu2 += rounds * (4 if self.adjacency == "replace-one" else 1) / (s * s)
         else:
-            self.say(n, p, cap, s * s, policy, self.adjacency, analysis, lend, rounds=rounds, nodes=nodes)
-        return (f"{steps} steps on {size} records in {groups} group(s), Poisson batches at rate "
-                f"{raw['sampling_probability'][:10]} of at most {cap} records ({policy}), noise multiplier "
-                f"{raw['noise_multiplier'][:10]}, analysis {analysis}")  # fmt: skip
+            self.parts.append(((n, p, cap, s * s, policy, self.adjacency, analysis, lend), rounds, nodes))
+        return (f"{steps} steps on {size} records in {groups} group(s), Poisson rate {raw['sampling_probability'][:9]}, at most"
+                f" {cap} a batch ({policy}), noise multiplier {raw['noise_multiplier'][:9]}, analysis {analysis}")  # fmt: skip
 
     def compose(self, progress: Callable[[float], None]) -> list[Law]:
         """The laws of the whole run, forward and reversed; under replace-one they are the same, so one suffices."""
-        product = Product(self.bits, self.window, self.delta * fmpq(2) ** (self.bits - 24) / max(self.rounds, 1))
+        rule = self.bits, self.window, self.delta * fmpq(2) ** (self.bits - 24) / max(self.rounds, 1)
         total: list[Law] = []
-        for i, (make, rounds, nodes) in enumerate(self.parts, 1):
-            both = laws(make(), nodes, self.spacing, self.bits)[: 1 if self.adjacency == "replace-one" else 2]
-            powers = [product.power(law, rounds) for law in both]
-            total = [product.times(x, y) for x, y in zip(total, powers, strict=True)] if total else powers
+        for i, (step, rounds, nodes) in enumerate(self.parts, 1):
+            both = laws(Step(*step).profile, nodes, self.spacing, self.bits)
+            powers = [power(law, rounds, rule) for law in both[: 1 if self.adjacency == "replace-one" else 2]]
+            total = [times(x, y, rule) for x, y in zip(total, powers, strict=True)] if total else powers
             progress(i / len(self.parts))
         return total
 
@@ -144,8 +132,8 @@ class Claim:
         worst, fits = arb(0), arb(1)
         for law in composed:
             worst = worst.max(delta(law, epsilon, self.spacing, self.bits))
-        for chance, steps in self.unions:
-            fits *= (1 - chance()) ** steps
+        for first, n, p, steps in self.unions:
+            fits *= (1 - tail(first, n, p)) ** steps
         return worst + (1 + arb(epsilon).exp()) * (1 - fits)
 
 
@@ -156,8 +144,7 @@ def check(claim: Any, *, max_seconds: float = 600.0, max_bytes: float = 2e9,
     >>> check({"format": "filet-certificate", "version": 7}).reason
     'version=7 breaks its rule: range(1, 2)'
 
-    Arguments: the certificate, as `json.load` gives it; what a check may take, by an estimate before it starts; a function
-    that is told the share of the work done.
+    Arguments: the certificate, from `json.load`; what a check may take, as estimated before it starts; who hears of progress.
     """
     start, reason, words, found = time.perf_counter(), "", "", ""
     try:
@@ -166,7 +153,6 @@ def check(claim: Any, *, max_seconds: float = 600.0, max_bytes: float = 2e9,
              f"it may take {one.seconds:.0f} s and {one.bytes / 1e6:.0f} MB: pass max_seconds, max_bytes")  # fmt: skip
         with ctx.workprec(one.precision):
             ball = one.delta_at(one.compose(progress), one.epsilon)
-            need(ball.is_finite(), "delta could not be enclosed; the witness needs more bits")
             exact = ball.upper().fmpq()
             found = str(Context(prec=10, rounding=ROUND_UP).divide(Decimal(int(exact.p)), Decimal(int(exact.q))))
             need(exact <= one.delta, f"at epsilon {claim['epsilon']} only delta <= {found} is proven")

@@ -15,11 +15,10 @@ from typing import NamedTuple
 
 from flint import arb, arb_poly, fmpq, fmpz, fmpz_poly
 
-Profile = Callable[[arb, int], arb]
+Rule = tuple[int, int, fmpq]  # bits; window; how much mass (times 2^bits) may be cut off at each end, for each step
 
 
 def need(condition: object, reason: str) -> None:
-    """Refuse a claim that does not meet a condition."""
     if not condition:
         raise ValueError(reason)
 
@@ -52,7 +51,7 @@ def hull(points: list[tuple[int, arb, arb]]) -> list[tuple[int, arb, arb]]:
     return kept
 
 
-def laws(profile: Profile, nodes: list[int], spacing: fmpq, bits: int) -> tuple[Law, Law]:
+def laws(profile: Callable[[arb, int], arb], nodes: list[int], spacing: fmpq, bits: int) -> tuple[Law, Law]:
     """One step's masses, forward and reversed."""
     points = [(k, (k * arb(spacing)).exp(), profile(k * arb(spacing), k)) for k in nodes]
     kept = hull([one for one in points if one[2].is_finite()])
@@ -65,34 +64,28 @@ def laws(profile: Profile, nodes: list[int], spacing: fmpq, bits: int) -> tuple[
     return Law(first, forward, up(kept[-1][2], bits)), Law(-last, backward, up(1 + slopes[0], bits))
 
 
-class Product(NamedTuple):
-    """How laws are multiplied: at each end, `light` times the steps (times 2^bits) may be cut off."""
+def times(x: Law, y: Law, rule: Rule) -> Law:
+    """The law of the sum. Light mass at the low end moves up to the next kept loss, at the high end to infinity."""
+    bits, one, cut = rule[0], (1 << rule[0]) - 1, (rule[2] * (x.steps + y.steps)).floor()
+    masses = [(m + one) >> bits for m in (fmpz_poly(x.masses) * fmpz_poly(y.masses)).coeffs()] or [fmpz(0)]
+    infinite = (sum(x.masses, x.infinite) * y.infinite + x.infinite * sum(y.masses, fmpz(0)) + one) >> bits
+    first, last, above = 0, len(masses) - 1, fmpz(0)
+    while first < last and masses[first] + masses[first + 1] <= cut:
+        masses[first + 1] += masses[first]
+        first += 1
+    while first < last and above + masses[last] <= cut:
+        above, last = above + masses[last], last - 1
+    need(last - first < rule[1], f"the composed losses take more nodes than the window of {rule[1]}")
+    return Law(x.low + y.low + first, masses[first : last + 1], infinite + above, x.steps + y.steps)
 
-    bits: int
-    window: int
-    light: fmpq
 
-    def times(self, x: Law, y: Law) -> Law:
-        """The law of the sum. Light mass at the low end moves up to the next kept loss, at the high end to infinity."""
-        one, cut = (1 << self.bits) - 1, (self.light * (x.steps + y.steps)).floor()
-        masses = [(m + one) >> self.bits for m in (fmpz_poly(x.masses) * fmpz_poly(y.masses)).coeffs()] or [fmpz(0)]
-        infinite = (sum(x.masses, x.infinite) * y.infinite + x.infinite * sum(y.masses, fmpz(0)) + one) >> self.bits
-        first, last, above = 0, len(masses) - 1, fmpz(0)
-        while first < last and masses[first] + masses[first + 1] <= cut:
-            masses[first + 1] += masses[first]
-            first += 1
-        while first < last and above + masses[last] <= cut:
-            above, last = above + masses[last], last - 1
-        need(last - first < self.window, f"the composed losses take more nodes than the window of {self.window}")
-        return Law(x.low + y.low + first, masses[first : last + 1], infinite + above, x.steps + y.steps)
-
-    def power(self, law: Law, steps: int) -> Law:
-        """The law of `steps` independent losses, by repeated squaring."""
-        result = law
-        for bit in bin(steps)[3:]:
-            result = self.times(result, result)
-            result = self.times(result, law) if bit == "1" else result
-        return result
+def power(law: Law, steps: int, rule: Rule) -> Law:
+    """The law of `steps` independent losses, by repeated squaring."""
+    result = law
+    for bit in bin(steps)[3:]:
+        result = times(result, result, rule)
+        result = times(result, law, rule) if bit == "1" else result
+    return result
 
 
 def delta(law: Law, epsilon: fmpq, spacing: fmpq, bits: int) -> arb:

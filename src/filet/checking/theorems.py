@@ -4,14 +4,7 @@ Unit sensitivity, noise N(0, s^2); n records, rate p, cap B. Over the n-1 other 
 B], room = the rest; tq = (B/n) Pr[Bin(n,p) > B]; c = p w + tq. The proofs are on the documentation's theory page.
 """
 
-from collections.abc import Mapping
-
 from flint import arb, ctx, fmpq
-
-
-def normal(x: arb) -> arb:
-    """The standard normal distribution function."""
-    return (-x / arb(2).sqrt()).erfc() / 2
 
 
 def point(j: int, n: int, p: fmpq) -> arb:
@@ -27,10 +20,9 @@ def tail(j: int, n: int, p: fmpq) -> arb:
     """Pr[Bin(n, p) >= j], a regularized incomplete beta function, or 1 minus the other tail where that is well known."""
     if j <= 0 or j > n or p == 1:
         return arb(int(j <= n))
-    goal = ctx.prec
-    with ctx.workprec(2 * goal + 128):
+    with ctx.workprec(2 * ctx.prec + 128):
         rest = 1 - arb(1 - p).beta_lower(n - j + 1, j, True) if j <= n * p or 2 * p > 1 else arb.nan()
-        return rest if rest.rel_accuracy_bits() > goal else arb(p).beta_lower(j, n - j + 1, True)
+        return rest if 2 * rest.rel_accuracy_bits() > ctx.prec else arb(p).beta_lower(j, n - j + 1, True)
 
 
 def threshold(s: arb, c: arb, *parts: tuple[arb, int]) -> arb:
@@ -39,38 +31,36 @@ def threshold(s: arb, c: arb, *parts: tuple[arb, int]) -> arb:
     if set(by) <= {1, 2}:  # a quadratic in e^{x / s^2}
         one, two = by.get(1, arb(0)), by.get(2, arb(0))
         return s * s * (2 * c / (one + (one * one + 4 * two * c).sqrt())).log()
-    u, bound = min((((c / m).log() / d).mid() for d, m in by.items()), key=lambda v: v.mid()), arb.pos_inf()
-    for _ in range(40):  # Newton: the log of the right side is convex in u = x / s^2, with a slope of at least min(d)
-        terms = {d: m * (d * u).exp() / c for d, m in by.items()}
+    after = min((((c / m).log() / d).mid() for d, m in by.items()), key=lambda v: v.mid())
+    for _ in range(14):  # Newton: the log of the right side is convex in u = x / s^2, with a slope of at least min(d)
+        u, terms = after, {d: m * (d * after).exp() / c for d, m in by.items()}
         total = sum(terms.values(), arb(0))
-        bound = total.log().abs_upper() / min(by)
-        if not bound > arb(2) ** (20 - ctx.prec):
-            break
-        u = (u - total.log() * total / sum((d * term for d, term in terms.items()), arb(0))).mid()
-    return s * s * arb(u, bound)
+        after = (u - total.log() * total / sum((d * term for d, term in terms.items()), arb(0))).mid()
+    return s * s * arb(u, total.log().abs_upper() / min(by))
 
 
 def kernel(s: arb, c: arb, *parts: tuple[arb, int]) -> arb:
     """K = integral [c N(0) - sum of m N(d)]_+ over the parts (m, d), m >= 0: all tables are made of it."""
     if not c > 0 or all(m.is_zero() for m, _ in parts):
         return c if c > 0 else arb(0).union(c.max(arb(0)))
-    x = threshold(s, c, *parts)
-    return c * normal(x / s) - sum((m * normal((x - d) / s) for m, d in parts), arb(0))
+    x, root = threshold(s, c, *parts), arb(2).sqrt() * s
+    return sum((-m * ((d - x) / root).erfc() / 2 for m, d in ((-c, 0), *parts)), arb(0))
 
 
 class Step:
     """One step on the n records of a group; `lend`: shares and tilt at some nodes, for the analysis `refined`."""
 
     def __init__(self, n: int, p: fmpq, cap: int, s2: fmpq, overflow: str, adjacency: str, analysis: str,
-                 lend: Mapping[int, tuple[list[fmpq], fmpq]]) -> None:  # fmt: skip
+                 lend: dict[int, tuple[list[fmpq], fmpq]]) -> None:  # fmt: skip
         self.n, self.p, self.cap, self.s, self.lend, self.adjacency = n, arb(p), cap, arb(s2).sqrt(), lend, adjacency
         self.kind = "plain" if cap >= n or analysis == "union" else "reject" if overflow == "reject" else analysis
         self.w, self.tau = point(cap - 1, n - 1, p), tail(cap, n - 1, p)
         self.room, self.tq = 1 - self.w - self.tau, cap * tail(cap + 1, n, p) / n
         self.c, self.free = self.p * self.w + self.tq, self.tau - self.tq
-        if self.kind == "reject":  # b, k and k (1-p) of section 5, add-remove, or b, 1, 1; Z_m = Pr[Bin(m, p) <= B]
+        self.b, self.k, self.stay = arb(0), arb(1), arb(1)
+        if self.kind == "reject":  # section 5; z = Pr[Bin(n, p) <= B], z_rest the same of n-1
             z, z_rest, full = tail(n - cap, n, 1 - p), tail(n - 1 - cap, n - 1, 1 - p), point(cap, n - 1, p)
-            self.b, self.k, self.stay = (1 - p) * full / z, arb(1), arb(1)
+            self.b = (1 - p) * full / z
             if adjacency == "add-remove":
                 self.b, self.k, self.stay = full / z_rest, z_rest / z, (1 - p) * z_rest / z
 
@@ -79,9 +69,7 @@ class Step:
         a = loss.exp()
         if loss < 0 and self.adjacency == "replace-one":
             return 1 - a + a * self.profile(-loss, -node)
-        if self.kind == "plain":
-            return self.plain(a)
-        if self.kind == "reject":  # section 5
+        if self.kind in ("plain", "reject"):
             return (1 - self.b) * self.k * self.plain(a / self.k) + self.b * (self.stay - a).max(arb(0))
         if self.kind == "note":
             return (1 - self.tau) * self.plain(a) + self.note(a)
