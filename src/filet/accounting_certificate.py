@@ -18,7 +18,6 @@ from .accountant import Phase, PrivacyCurve
 from .checking import Claim, check, checksum
 from .checking.theorems import Step
 from .errors import NotCertifiedError
-from .profiles import Analysis
 from .scheme import Overflow
 
 LARGEST_COST = 1e-3  # how far epsilon may lie above the curve's own, relatively
@@ -28,6 +27,11 @@ _WIDE = 10**7
 _LIGHT = 2.0**-22  # mass beyond the last node, as a share of delta
 
 Profile = Callable[[arb, int], arb]
+# (a phase of the claim, adjacency, nodes, spacing) -> for each node a row [tilt, shares...] or None
+Lender = Callable[[dict[str, Any], str, list[int], float], list[list[int] | None]]
+# The one switch: the maker of witnesses for the lending theorem. Without one, truncated phases are certified by the exchange
+# argument ("swap"), which is what the library's analysis `refined` computes.
+LENDER: Lender | None = None
 
 
 def certificate(curve: PrivacyCurve, delta: float) -> dict[str, Any]:
@@ -50,27 +54,31 @@ def certificate(curve: PrivacyCurve, delta: float) -> dict[str, Any]:
     bound = curve.epsilon_bounds(delta).upper
     if not math.isfinite(bound):
         raise NotCertifiedError(f"the run has no finite epsilon at delta={delta!r}, so there is nothing to certify")
-    plan = _Plan.guess(curve, float(delta), bound)
+    claim, _ = certified(Plan.guess(curve, float(delta), bound, LENDER))
+    return claim
+
+
+def certified(plan: Plan) -> tuple[dict[str, Any], float]:
+    """A claim that the checker accepts, and how far its epsilon lies above the plan's, relatively."""
     for _ in range(6):
         claim, cost = plan.claim()
-        if cost <= LARGEST_COST * 0.9:
+        if cost <= 0.9 * LARGEST_COST:
             verdict = check(claim, max_seconds=math.inf, max_bytes=math.inf)
-            if not verdict.ok:
-                raise NotCertifiedError(
-                    f"the checker refuses its own epsilon ({verdict.reason}); report these parameters"
-                )
-            return claim
+            if verdict.ok:
+                return claim, cost
+            raise NotCertifiedError(f"the checker refuses its own epsilon ({verdict.reason}); report these parameters")
         plan = plan.finer(cost)
     raise NotCertifiedError(
-        f"the lattice of losses costs {cost:.2%} of epsilon={bound!r}, above 0.1 %; use a larger delta"
+        f"the lattice of losses costs {cost:.2%} of epsilon={plan.bound!r}, above 0.1 %; use a larger delta"
     )
 
 
-def _analysis(phase: Phase) -> str:
-    """The checker's name of a phase's theorem: the library's `refined` is the exchange argument, `swap`, for truncate."""
-    if phase.scheme.overflow is Overflow.TRUNCATE and phase.analysis.value in ("refined", "swap"):
+def _analysis(phase: Phase, lender: Lender | None) -> str:
+    """The checker's name of a phase's theorem."""
+    name: str = phase.analysis.value
+    if phase.scheme.overflow is Overflow.TRUNCATE and name == "refined" and lender is None:
         return "swap"
-    return Analysis(phase.analysis).value
+    return name
 
 
 def exact(value: float) -> str:
@@ -78,7 +86,7 @@ def exact(value: float) -> str:
     return format(Decimal(value), "f")
 
 
-def _phase(phase: Phase) -> dict[str, Any]:
+def _phase(phase: Phase, lender: Lender | None) -> dict[str, Any]:
     scheme = phase.scheme
     return {
         "dataset_size": scheme.dataset_size,
@@ -88,7 +96,7 @@ def _phase(phase: Phase) -> dict[str, Any]:
         "cycle_length": scheme.cycle_length,
         "noise_multiplier": exact(phase.noise_multiplier),
         "steps": phase.steps,
-        "analysis": _analysis(phase),
+        "analysis": _analysis(phase, lender),
     }
 
 
@@ -103,7 +111,7 @@ def rounded_up(value: float) -> str:
 
 
 @dataclass(frozen=True)
-class _Plan:
+class Plan:
     """What a claim is made of; `steepness` is -d log(delta) / d epsilon, which decides how coarse far losses may be."""
 
     body: dict[str, Any]
@@ -114,9 +122,10 @@ class _Plan:
     fineness: float
     dense: tuple[bool, ...]  # which phases use every record in every step, and so are Gaussian releases
     ranges: tuple[tuple[float, float], ...]
+    lender: Lender | None
 
     @classmethod
-    def guess(cls, curve: PrivacyCurve, delta: float, bound: float) -> _Plan:
+    def guess(cls, curve: PrivacyCurve, delta: float, bound: float, lender: Lender | None) -> Plan:
         kept = [p for p in curve.phases if p.steps and math.isfinite(p.noise_multiplier)]
         body: dict[str, Any] = {
             "format": "filet-certificate",
@@ -125,7 +134,7 @@ class _Plan:
             "epsilon": rounded_up(bound),
             "delta": repr(delta),
             "gaussian": exact(curve.gaussian),
-            "phases": [_phase(p) for p in kept],
+            "phases": [_phase(p, lender) for p in kept],
         }
         width = 0.01 * bound + 1e-9
         near, far = (max(curve.delta_bounds(e).upper, 1e-300) for e in (bound, bound + width))
@@ -133,10 +142,10 @@ class _Plan:
         rounds = sum(phase.rounds for phase in kept if not phase.only_gaussian)
         spacing = math.sqrt(8 * _AIM * max(bound, 0.01) / (max(rounds, 1) * (steepness + 1)))
         plan = cls(body, bound, delta, steepness, min(spacing, 0.02), _FINENESS,
-                   tuple(p.only_gaussian for p in kept), ())  # fmt: skip
+                   tuple(p.only_gaussian for p in kept), (), lender)  # fmt: skip
         return plan._with_ranges()
 
-    def _with_ranges(self) -> _Plan:
+    def _with_ranges(self) -> Plan:
         one = Claim(self._signed("0", 64, _WIDE, [[]] * (len(self.dense) + 1)))
         rounds = max(one.rounds, 1)
         with ctx.workprec(256 + 2 * int(-math.log2(self.delta))):
@@ -149,11 +158,22 @@ class _Plan:
             "bits": bits,
             "window": window,
             "nodes": nodes,
-            "lending": [None] * len(self.dense),
+            "lending": [self._rows(*row) for row in zip(self.body["phases"], nodes, strict=False)],
         }
         return signed({**self.body, "epsilon": epsilon, "witness": witness})
 
-    def finer(self, cost: float) -> _Plan:
+    def _rows(self, phase: dict[str, Any], nodes: list[int]) -> list[list[int] | None] | None:
+        capped = phase["max_batch_size"] < phase["dataset_size"] // phase["cycle_length"]
+        if (
+            self.lender is None
+            or not nodes
+            or not capped
+            or (phase["overflow"], phase["analysis"]) != ("truncate", "refined")
+        ):
+            return None
+        return self.lender(phase, self.body["adjacency"], nodes, float(rounded_up(self.spacing)))
+
+    def finer(self, cost: float) -> Plan:
         shrink = min(0.7, math.sqrt(_AIM / cost))
         return replace(self, spacing=self.spacing * shrink, fineness=self.fineness / shrink)
 
