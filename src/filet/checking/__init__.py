@@ -141,10 +141,9 @@ def check(claim: Any, *, max_seconds: float = 600.0, max_bytes: float = 2e9,
           progress: Callable[[float], None] = lambda share: None) -> Verdict:  # fmt: skip
     """Whether a certificate's epsilon is proven; a damaged or false claim is refused with the reason, never an error.
 
+    Arguments: the certificate, from `json.load`; what a check may take, as estimated before it starts; who hears of progress.
     >>> check({"format": "filet-certificate", "version": 7}).reason
     'version=7 breaks its rule: range(1, 2)'
-
-    Arguments: the certificate, from `json.load`; what a check may take, as estimated before it starts; who hears of progress.
     """
     start, reason, words, found = time.perf_counter(), "", "", ""
     try:

@@ -15,8 +15,6 @@ from typing import NamedTuple
 
 from flint import arb, arb_poly, fmpq, fmpz, fmpz_poly
 
-Rule = tuple[int, int, fmpq]  # bits; window; how much mass (times 2^bits) may be cut off at each end, for each step
-
 
 def need(condition: object, reason: str) -> None:
     if not condition:
@@ -64,8 +62,9 @@ def laws(profile: Callable[[arb, int], arb], nodes: list[int], spacing: fmpq, bi
     return Law(first, forward, up(kept[-1][2], bits)), Law(-last, backward, up(1 + slopes[0], bits))
 
 
-def times(x: Law, y: Law, rule: Rule) -> Law:
-    """The law of the sum. Light mass at the low end moves up to the next kept loss, at the high end to infinity."""
+def times(x: Law, y: Law, rule: tuple[int, int, fmpq]) -> Law:
+    """The law of the sum; rule: bits, window, the mass (times 2^bits) that may be cut from either end for each step: at
+    the low end it moves up to the next kept loss, at the high end to infinity."""
     bits, one, cut = rule[0], (1 << rule[0]) - 1, (rule[2] * (x.steps + y.steps)).floor()
     masses = [(m + one) >> bits for m in (fmpz_poly(x.masses) * fmpz_poly(y.masses)).coeffs()] or [fmpz(0)]
     infinite = (sum(x.masses, x.infinite) * y.infinite + x.infinite * sum(y.masses, fmpz(0)) + one) >> bits
@@ -79,13 +78,11 @@ def times(x: Law, y: Law, rule: Rule) -> Law:
     return Law(x.low + y.low + first, masses[first : last + 1], infinite + above, x.steps + y.steps)
 
 
-def power(law: Law, steps: int, rule: Rule) -> Law:
+def power(law: Law, steps: int, rule: tuple[int, int, fmpq]) -> Law:
     """The law of `steps` independent losses, by repeated squaring."""
-    result = law
-    for bit in bin(steps)[3:]:
-        result = times(result, result, rule)
-        result = times(result, law, rule) if bit == "1" else result
-    return result
+    half = law if steps < 4 else power(law, steps // 2, rule)
+    square = times(half, half, rule) if steps > 1 else law
+    return times(square, law, rule) if steps % 2 and steps > 1 else square
 
 
 def delta(law: Law, epsilon: fmpq, spacing: fmpq, bits: int) -> arb:

@@ -17,12 +17,18 @@ def point(j: int, n: int, p: fmpq) -> arb:
 
 
 def tail(j: int, n: int, p: fmpq) -> arb:
-    """Pr[Bin(n, p) >= j], a regularized incomplete beta function, or 1 minus the other tail where that is well known."""
+    """Pr[Bin(n, p) >= j]: a sum whose terms fall ever faster, or an incomplete beta function where they are too many."""
     if j <= 0 or j > n or p == 1:
         return arb(int(j <= n))
+    if j <= n * p:
+        return 1 - tail(n - j + 1, n, 1 - p)
     with ctx.workprec(2 * ctx.prec + 128):
-        rest = 1 - arb(1 - p).beta_lower(n - j + 1, j, True) if j <= n * p or 2 * p > 1 else arb.nan()
-        return rest if 2 * rest.rel_accuracy_bits() > ctx.prec else arb(p).beta_lower(j, n - j + 1, True)
+        if n * p * (1 - p) > 10**8:
+            return arb(p).beta_lower(j, n - j + 1, True)
+        odds, term, total = arb(p / (1 - p)), point(j, n, p), arb(0)
+        while term > total * arb(2) ** -ctx.prec:
+            j, term, total = j + 1, term * odds * (n - j) / (j + 1), total + term
+        return total + term / (1 - odds * (n - j) / (j + 1)) * arb(0).union(arb(1))
 
 
 def threshold(s: arb, c: arb, *parts: tuple[arb, int]) -> arb:
@@ -78,8 +84,7 @@ class Step:
         return lent if lent.upper() < swap.upper() else swap
 
     def rows(self, a: arb) -> tuple[arb, arb, arb, arb, arb]:
-        """Negative parts of P - aQ where only hits of the record are positive (m1 >= 0): low, low2 for a unit of mass with
-        room, at distances 1 and 2 from the hit; m0, m1, top2 for B-1 or more others."""
+        """Negative parts of P - aQ, where only hits are positive (m1 >= 0): low, low2 with room; m0, m1, top2 without."""
         hit, low = a - 1 + self.p, (1 - self.p) * (a - 1)
         if self.adjacency == "add-remove":
             return hit, arb(0), hit * self.w, (a - 1) * self.tau + self.tq, arb(0)
@@ -133,7 +138,6 @@ class Step:
         crude = at + m * (reach / arb(size).sqrt() + reach * reach / size) / root
         slope = m * (-(((x - 1) / s) ** 2) / 2).exp() / (root * (at - at0))
         lift, edge = slope * reach * reach, 1 / s + s / 2 * (c / top2).log()
-        left = 1 - 2 * lift / size
-        shaped = top2.is_zero() or m >= c or (edge <= arb(3).sqrt() and edge <= 3 * s / 2)
+        left, shaped = 1 - 2 * lift / size, top2.is_zero() or m >= c or (edge <= arb(3).sqrt() and edge <= 3 * s / 2)
         fine = at0 + (at - at0) * ((4 * lift / left + 2 * slope * lift / (left * left)) / size).exp()
         return fine if shaped and at > at0 and left > 0 and fine.upper() < crude.upper() else crude
