@@ -9,6 +9,7 @@ import math
 import shutil
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -316,7 +317,9 @@ def test_a_budget_is_kept_before_starting(claim: dict[str, Any]) -> None:
 
 
 def test_estimates_are_not_far_below_what_a_check_takes(claim: dict[str, Any]) -> None:
-    assert check(claim).seconds < 3 * Claim(claim).seconds + 1
+    start = time.process_time()  # other processes may slow a clock on the wall
+    assert check(claim).ok
+    assert time.process_time() - start < 3 * Claim(claim).seconds + 1
 
 
 # --- what the checker is made of ---
