@@ -1,0 +1,249 @@
+"""Certificates: an epsilon with what `filet.checking` needs to prove it again, without floating point.
+
+The choices here (spacing of the losses, nodes, bits, window) decide how tight and how fast a proof is, never whether it is
+right: the checker trusts none of them.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from decimal import ROUND_UP, Context, Decimal
+from typing import Any
+
+from flint import arb, ctx, fmpq
+
+from .accountant import Phase, PrivacyCurve
+from .checking import Claim, check, checksum
+from .checking.theorems import Step
+from .errors import NotCertifiedError
+from .scheme import Overflow
+
+LARGEST_COST = 1e-3  # how far epsilon may lie above the curve's own, relatively
+_AIM = 4e-4
+_FINENESS = 48  # cells are at most this fraction of their loss wide
+_WIDE = 10**7
+_LIGHT = 2.0**-22  # mass beyond the last node, as a share of delta
+
+Profile = Callable[[arb, int], arb]
+# (a phase of the claim, adjacency, nodes, spacing) -> for each node a row [tilt, shares...] or None
+Lender = Callable[[dict[str, Any], str, list[int], float], list[list[int] | None]]
+# The one switch: the maker of witnesses for the lending theorem. Without one, truncated phases are certified by the exchange
+# argument ("swap"), which is what the library's analysis `refined` computes.
+LENDER: Lender | None = None
+
+
+def certificate(curve: PrivacyCurve, delta: float) -> dict[str, Any]:
+    """A claim that `curve`'s run is (epsilon, delta)-private, as plain JSON, with a witness for `filet.checking.check`.
+
+    >>> import filet
+    >>> from filet.checking import check
+    >>> scheme = filet.CappedPoisson(1_000, 0.05, 80)
+    >>> curve = filet.account(scheme, noise_multiplier=2.0, steps=100, adjacency="zero-out")
+    >>> claim = certificate(curve, 1e-5)
+    >>> check(claim).ok
+    True
+    >>> abs(float(claim["epsilon"]) / curve.epsilon(1e-5) - 1) < 1e-3
+    True
+
+    Guarantees: the checker accepts what is returned (it was run), and epsilon is at most 0.1 % above `curve.epsilon(delta)`:
+    what the checker's lattice of losses costs. Nothing secret is in it: no key, no data, only the run's public parameters.
+    Raises `NotCertifiedError` where no such proof was found, or the run has no finite epsilon.
+    """
+    bound = curve.epsilon_bounds(delta).upper
+    if not math.isfinite(bound):
+        raise NotCertifiedError(f"the run has no finite epsilon at delta={delta!r}, so there is nothing to certify")
+    claim, _ = certified(Plan.guess(curve, float(delta), bound, LENDER))
+    return claim
+
+
+def certified(plan: Plan) -> tuple[dict[str, Any], float]:
+    """A claim that the checker accepts, and how far its epsilon lies above the plan's, relatively."""
+    for _ in range(6):
+        claim, cost = plan.claim()
+        if cost <= 0.9 * LARGEST_COST:
+            verdict = check(claim, max_seconds=math.inf, max_bytes=math.inf)
+            if verdict.ok:
+                return claim, cost
+            raise NotCertifiedError(f"the checker refuses its own epsilon ({verdict.reason}); report these parameters")
+        plan = plan.finer(cost)
+    raise NotCertifiedError(
+        f"the lattice of losses costs {cost:.2%} of epsilon={plan.bound!r}, above 0.1 %; use a larger delta"
+    )
+
+
+def _analysis(phase: Phase, lender: Lender | None) -> str:
+    """The checker's name of a phase's theorem."""
+    name: str = phase.analysis.value
+    if phase.scheme.overflow is Overflow.TRUNCATE and name == "refined" and lender is None:
+        return "swap"
+    return name
+
+
+def exact(value: float) -> str:
+    """A float, as the decimal number that it is."""
+    return format(Decimal(value), "f")
+
+
+def _phase(phase: Phase, lender: Lender | None) -> dict[str, Any]:
+    scheme = phase.scheme
+    return {
+        "dataset_size": scheme.dataset_size,
+        "sampling_probability": exact(scheme.sampling_probability),
+        "max_batch_size": scheme.max_batch_size,
+        "overflow": scheme.overflow.value,
+        "cycle_length": scheme.cycle_length,
+        "noise_multiplier": exact(phase.noise_multiplier),
+        "steps": phase.steps,
+        "analysis": _analysis(phase, lender),
+    }
+
+
+def signed(body: dict[str, Any]) -> dict[str, Any]:
+    """The claim with its checksum."""
+    return {**body, "checksum": checksum(body)}
+
+
+def rounded_up(value: float) -> str:
+    """At least `value`, in eight digits."""
+    return format(Context(prec=8, rounding=ROUND_UP).plus(Decimal(value)), "f")
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What a claim is made of; `steepness` is -d log(delta) / d epsilon, which decides how coarse far losses may be."""
+
+    body: dict[str, Any]
+    bound: float
+    delta: float
+    steepness: float
+    spacing: float
+    fineness: float
+    dense: tuple[bool, ...]  # which phases use every record in every step, and so are Gaussian releases
+    ranges: tuple[tuple[float, float], ...]
+    lender: Lender | None
+
+    @classmethod
+    def guess(cls, curve: PrivacyCurve, delta: float, bound: float, lender: Lender | None) -> Plan:
+        kept = [p for p in curve.phases if p.steps and math.isfinite(p.noise_multiplier)]
+        body: dict[str, Any] = {
+            "format": "filet-certificate",
+            "version": 1,
+            "adjacency": curve.adjacency.value,
+            "epsilon": rounded_up(bound),
+            "delta": repr(delta),
+            "gaussian": exact(curve.gaussian),
+            "phases": [_phase(p, lender) for p in kept],
+        }
+        width = 0.01 * bound + 1e-9
+        near, far = (max(curve.delta_bounds(e).upper, 1e-300) for e in (bound, bound + width))
+        steepness = max(math.log(near / far) / width, 1.0)
+        rounds = sum(phase.rounds for phase in kept if not phase.only_gaussian)
+        spacing = math.sqrt(8 * _AIM * max(bound, 0.01) / (max(rounds, 1) * (steepness + 1)))
+        plan = cls(body, bound, delta, steepness, min(spacing, 0.02), _FINENESS,
+                   tuple(p.only_gaussian for p in kept), (), lender)  # fmt: skip
+        return plan._with_ranges()
+
+    def _with_ranges(self) -> Plan:
+        one = Claim(self._signed("0", 64, _WIDE, [[]] * (len(self.dense) + 1)))
+        rounds = max(one.rounds, 1)
+        with ctx.workprec(256 + 2 * int(-math.log2(self.delta))):
+            found = tuple(_range(Step(*step).profile, self.delta * _LIGHT / rounds) for step, _, _ in one.parts)
+        return replace(self, ranges=found)
+
+    def _signed(self, epsilon: str, bits: int, window: int, nodes: list[list[int]]) -> dict[str, Any]:
+        witness = {
+            "spacing": rounded_up(self.spacing),
+            "bits": bits,
+            "window": window,
+            "nodes": nodes,
+            "lending": [self._rows(*row) for row in zip(self.body["phases"], nodes, strict=False)],
+        }
+        return signed({**self.body, "epsilon": epsilon, "witness": witness})
+
+    def _rows(self, phase: dict[str, Any], nodes: list[int]) -> list[list[int] | None] | None:
+        capped = phase["max_batch_size"] < phase["dataset_size"] // phase["cycle_length"]
+        if (
+            self.lender is None
+            or not nodes
+            or not capped
+            or (phase["overflow"], phase["analysis"]) != ("truncate", "refined")
+        ):
+            return None
+        return self.lender(phase, self.body["adjacency"], nodes, float(rounded_up(self.spacing)))
+
+    def finer(self, cost: float) -> Plan:
+        shrink = min(0.7, math.sqrt(_AIM / cost))
+        return replace(self, spacing=self.spacing * shrink, fineness=self.fineness / shrink)
+
+    def nodes(self, low: float, high: float) -> list[int]:
+        """0 and nodes on both sides, as far as needed; cells grow with the loss, up to a fraction of 1 / steepness."""
+        sides = []
+        for end in (-low, high):
+            k, side, widest = 0, [], 4.0 / (self.fineness * self.steepness) / self.spacing
+            while k * self.spacing < end:
+                k += max(1, int(min(k / self.fineness, widest)))
+                side.append(k)
+            sides.append(side)
+        return [-k for k in reversed(sides[0])] + [0] + sides[1]
+
+    def claim(self) -> tuple[dict[str, Any], float]:
+        """The claim at the smallest epsilon that the checker proves, and how far that lies above the bound, relatively."""
+        found = [self.nodes(*ends) for ends in self.ranges]
+        grids = [[] if dense else found.pop(0) for dense in self.dense] + [found.pop() if found else []]
+        rounds = Claim(self._signed("0", 64, _WIDE, grids)).rounds
+        span = max(grid[-1] - grid[0] for grid in [[0, 1], *grids] if grid)
+        bits = int(-math.log2(self.delta) + math.log2(rounds + 1) + math.log2(span + 2)) + 30
+        one = Claim(self._signed("0", bits, _WIDE, grids))
+        with ctx.workprec(one.precision):
+            composed = one.compose(lambda share: None)
+            epsilon = _smallest(lambda e: bool(one.delta_at(composed, e) <= arb(one.delta)), self.bound)
+        window = 2 * max([len(law.masses) for law in composed] + [span, 1])
+        return self._signed(epsilon, bits, window, grids), (float(epsilon) - self.bound) / max(self.bound, 0.1)
+
+
+def _range(profile: Profile, light: float) -> tuple[float, float]:
+    """Losses beyond which a step has less mass than `light`, forward above and reversed below."""
+
+    def beyond(sign: int, loss: float) -> bool:
+        at = arb(sign * loss)
+        value = profile(at, sign)
+        if sign < 0:
+            value = (value - 1 + at.exp()) / at.exp()
+        return bool(value <= light)
+
+    ends = []
+    for sign in (-1, 1):
+        low, high = 0.0, 1e-6
+        while not beyond(sign, high):
+            low, high = high, 2 * high
+            if high > 1e5:
+                raise NotCertifiedError("a step's loss is beyond 100000, which no certificate covers; use more noise")
+        for _ in range(12):
+            middle = (low + high) / 2
+            low, high = (low, middle) if beyond(sign, middle) else (middle, high)
+        ends.append(sign * high)
+    return ends[0], ends[1]
+
+
+def _smallest(proven: Callable[[fmpq], bool], guess: float) -> str:
+    """The smallest epsilon in eight digits, or nearly, that is proven."""
+
+    def at(value: float) -> fmpq:
+        return fmpq(*Decimal(rounded_up(value)).as_integer_ratio())
+
+    if proven(at(0.0)):
+        return "0"
+    low, high = 0.0, guess
+    step = 1e-4 * max(guess, 1e-4)
+    while not proven(at(high)):
+        low, high, step = high, high + step, 4 * step
+        if step > 100 * max(guess, 1.0):
+            return rounded_up(high)
+    if low == 0.0 and guess > 0.0 and not proven(at(guess * (1 - 2e-3))):
+        low = guess * (1 - 2e-3)
+    while high - low > 1e-7 * high and rounded_up(low) != rounded_up(high):
+        middle = (low + high) / 2
+        low, high = (low, middle) if proven(at(middle)) else (middle, high)
+    return rounded_up(high)
