@@ -21,6 +21,7 @@ ORDER = """
 _public errors _checks _files _numbers _tables _progress _binomial _binomial_ranges scheme
 sampling.keys sampling.streams sampling.draws sampling.exact_sizes sampling.size_law sampling.partition sampling.batch
 sampling.sampler sampling.noise sampling.mechanism sampling.p_values sampling.size_checks sampling.member_checks sampling.audits
+checking.theorems checking.lattice
 accounting.terms
 accounting.proving.rounding accounting.proving.loss_law accounting.proving.tails accounting.proving.lending
 accounting.proving.theorems accounting.proving.cells accounting.proving.hull
@@ -29,7 +30,7 @@ accounting.proving.closed_form accounting.proving.verdict accounting.proving.com
 accounting.searching.budget accounting.searching.grids accounting.searching.guesses accounting.searching.tilts accounting.searching.newton
 accounting.searching.lending_shares
 accounting.searching.refinement
-accounting.run accounting.state accounting.curve accounting.accountant accounting.attacks accounting.lower_bounds
+accounting.run accounting.state accounting.certificate accounting.curve accounting.accountant accounting.attacks accounting.lower_bounds
 planning.roots planning.target planning.calibration planning.hardware planning.options planning.strategies
 planning.planner planning.frontiers
 showing.statement showing.columns showing.plots

@@ -19,7 +19,7 @@ from scipy.special import ndtr
 
 import filet
 import filet.checking
-from filet.accounting_certificate import LARGEST_COST, Plan, certificate, certified, exact, signed
+from filet.accounting.certificate import LARGEST_COST, Plan, certificate, certified, exact, signed
 from filet.checking import Claim, check, checksum
 
 FOLDER = Path(filet.checking.__file__).parent

@@ -18,7 +18,7 @@ from checking_bracket import bracket
 from flint import fmpq
 
 import filet
-from filet.accounting_certificate import Plan
+from filet.accounting.certificate import Plan
 from filet.checking import Claim
 
 ADJACENCIES = ("add-remove", "zero-out", "replace-one")

@@ -7,13 +7,13 @@ import math
 
 import numpy as np
 import pytest
+from filet.profiles import Analysis, loss_law
 from flint import arb, ctx, fmpq
 from scipy.special import ndtr
 from scipy.stats import binom
 
 from filet.checking.lattice import Law, delta, laws, power
 from filet.checking.theorems import Step, kernel, point, tail
-from filet.profiles import Analysis, loss_law
 from filet.scheme import Adjacency, CappedPoisson
 
 ADJACENCIES = ("add-remove", "zero-out", "replace-one")

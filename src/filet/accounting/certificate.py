@@ -10,15 +10,18 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from decimal import ROUND_UP, Context, Decimal
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from flint import arb, ctx, fmpq
 
-from .accountant import Phase, PrivacyCurve
-from .checking import Claim, check, checksum
-from .checking.theorems import Step
-from .errors import NotCertifiedError
-from .scheme import Overflow
+from ..checking import Claim, check, checksum
+from ..checking.theorems import Step
+from ..errors import NotCertifiedError
+from ..scheme import Overflow
+from .terms import Phase
+
+if TYPE_CHECKING:
+    from .curve import PrivacyCurve
 
 LARGEST_COST = 1e-3  # how far epsilon may lie above the curve's own, relatively
 _AIM = 4e-4
