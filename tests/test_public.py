@@ -61,8 +61,10 @@ def test_old_pickles_mean_what_they_meant() -> None:
         for step in (0, 7):
             assert old[name][step] == new[name][step]
     assert [a == b for a, b in zip(old["batches"], new["batches"], strict=True)] == [True] * 6
-    assert old["curve"].epsilon(1e-4) == new["curve"].epsilon(1e-4)
-    assert old["accountant"].state_dict() == new["accountant"].state_dict()
+    # States of version 1 kept the sum of Gaussian releases only; it may be rounded up, and no more.
+    assert old["accountant"].phases == new["accountant"].phases
+    for name in ("accountant", "curve"):
+        assert new[name].epsilon(1e-4) <= old[name].epsilon(1e-4) <= new[name].epsilon(1e-4) * (1 + 1e-9)
     assert old["plan"].best.name == "reject"
     assert str(old["error"]) == "no bound"
 

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import math
 import multiprocessing
 import os
 import stat
+from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +15,7 @@ import numpy as np
 import pytest
 from tests.settings import SETTINGS
 
+import filet
 from filet import Accountant, CappedPoisson, InvalidArgumentError, StateError
 from filet.accounting import state as _state
 from filet.accounting.terms import Phase
@@ -237,3 +240,29 @@ def test_what_cannot_be_written_is_said_in_the_words_of_a_state(tmp_path: Path) 
         run().save(tmp_path / "no" / "state.json")
     with pytest.raises(StateError, match="not a regular file"):
         run().save(tmp_path)
+
+
+def test_releases_are_added_up_exactly_whatever_their_order() -> None:
+    one, other = filet.Accountant("zero-out"), filet.Accountant("zero-out")
+    one.compose_gaussian(1.0)
+    for _ in range(2_000):
+        one.compose_gaussian(1e8, 100)
+        other.compose_gaussian(1e8, 100)
+    other.compose_gaussian(1.0)
+    assert one.state_dict() == other.state_dict()
+    exact = 1 + Fraction(200_000, 10**16)
+    assert exact <= Fraction(one.curve().gaussian) <= exact * (1 + Fraction(1, 2**48))
+    # 1.2e-8 of this delta would be lost with the small ones
+    assert one.delta(36.0) >= one.curve().delta_bounds(36.0).lower > 0.0
+    alone = filet.Accountant("zero-out")
+    alone.compose_gaussian(1.0)
+    assert one.delta(36.0) > alone.delta(36.0) * (1 + 1e-9)
+
+
+def test_a_state_of_version_1_is_read_with_its_sum_rounded_up() -> None:
+    for total in (0.0, 1.0, 0.1, 3e-7, 2.0**-1000, math.inf):
+        body: dict[str, Any] = {"format": "filet-accountant", "version": 1, "adjacency": "zero-out", "phases": [],
+                                "gaussian": total.hex()}  # fmt: skip
+        restored = filet.Accountant.from_state_dict({**body, "checksum": _state.checksum(body)}).curve()
+        assert total <= restored.gaussian <= total * (1 + 1e-14)
+        assert restored.epsilon(0.5) == math.inf if total == math.inf else math.isfinite(restored.epsilon(0.5))

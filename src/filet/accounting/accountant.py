@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import os
-import sys
 import threading
 from dataclasses import replace
 from typing import Any
@@ -16,7 +15,7 @@ from .._public import public
 from ..errors import InvalidArgumentError, StateError
 from ..scheme import CappedPoisson
 from .curve import PrivacyCurve
-from .state import as_state, check_steps, from_state, read_state, sealed, unsealed, write_state
+from .state import as_state, check_steps, from_state, read_state, sealed, unsealed, upgraded, write_state
 from .terms import Adjacency, Analysis, Phase
 
 
@@ -66,7 +65,7 @@ class Accountant:
     def __init__(self, adjacency: Adjacency | str) -> None:
         self.adjacency = _checks.choice("adjacency", adjacency, Adjacency)
         self._phases: list[Phase] = []
-        self._gaussian = 0.0
+        self._releases: dict[float, int] = {}
         self._curve: PrivacyCurve | None = None
         # Threads may share an accountant: what was composed and the curve of it change together.
         self._lock = threading.RLock()
@@ -127,14 +126,14 @@ class Accountant:
         with self._lock:
             self._curve = None
             if count and sigma < math.inf:
-                # Divided twice, as the square of an extreme sigma is no float; never rounded down to nothing.
-                self._gaussian += math.inf if sigma == 0.0 else max(count / sigma / sigma, sys.float_info.min)
+                # Kept one by one, so that nothing is rounded and the order does not matter.
+                self._releases[sigma] = _checks.step_count(self._releases.get(sigma, 0) + count, "count")
 
     def curve(self) -> PrivacyCurve:
         """The privacy of everything composed so far."""
         with self._lock:
             if self._curve is None:
-                self._curve = PrivacyCurve(list(self._phases), self._gaussian, self.adjacency)
+                self._curve = PrivacyCurve(self._phases, sorted(self._releases.items()), self.adjacency)
             return self._curve
 
     def epsilon(self, delta: ArrayLike) -> Any:
@@ -157,20 +156,21 @@ class Accountant:
     def state_dict(self) -> dict[str, Any]:
         """Everything needed to go on, as plain JSON types."""
         with self._lock:
-            return as_state(self.adjacency, self._phases, self._gaussian)
+            return as_state(self.adjacency, self._phases, sorted(self._releases.items()))
 
     @classmethod
     def from_state_dict(cls, state: dict[str, Any]) -> Accountant:
         """The inverse of `state_dict`; a damaged state raises `StateError`."""
-        adjacency, phases, gaussian = from_state(state)
+        adjacency, phases, releases = from_state(state)
         accountant = cls(adjacency)
         try:
             for scheme, sigma, steps, analysis in phases:
                 accountant.compose(scheme, sigma, steps, analysis=analysis)
+            for sigma, count in releases:
+                accountant.compose_gaussian(sigma, count)
         except InvalidArgumentError as error:
             raise StateError(f"the accountant state is invalid: {error}") from None
-        accountant._gaussian = gaussian
-        if accountant.state_dict() != state:  # a field that would be read as something else, or not at all
+        if accountant.state_dict() != upgraded(state):  # a field that would be read as something else, or not at all
             raise StateError("the accountant state is not as save() writes it; restore it from a backup")
         return accountant
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Sequence
 from typing import Any, ParamSpec, TypeVar
 
 import numpy as np
@@ -12,6 +13,7 @@ from numpy.typing import ArrayLike
 from .. import _checks
 from .._public import public
 from ..errors import FiletError, NotCertifiedError
+from .proving.combining import squared_shift
 from .proving.loss_law import Array
 from .run import Run
 from .searching.refinement import wide
@@ -59,21 +61,28 @@ class PrivacyCurve:
     """
 
     @certified
-    def __init__(self, phases: list[Phase], gaussian: float, adjacency: Adjacency) -> None:
+    def __init__(self, phases: Sequence[Phase], releases: Sequence[tuple[float, int]], adjacency: Adjacency) -> None:
+        """`releases` are Gaussian releases beside the training: noise multiplier and number of each."""
         self.adjacency = adjacency
-        self.phases = tuple(phases)
-        self.gaussian = gaussian
-        self._run = Run(phases, Bounds(gaussian * (1 - 1e-15), gaussian * (1 + 1e-15)), adjacency)
+        self.phases, self.releases = tuple(phases), tuple(releases)
+        self._run = Run(self.phases, self.releases, adjacency)
         self._known: dict[tuple[str, float], Bounds] = {}
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return PrivacyCurve._from_state, (as_state(self.adjacency, self.phases, self.gaussian),)
+        return PrivacyCurve._from_state, (as_state(self.adjacency, self.phases, self.releases),)
 
     @classmethod
     def _from_state(cls, state: dict[str, Any]) -> PrivacyCurve:
-        adjacency, phases, gaussian = from_state(state)
+        adjacency, phases, releases = from_state(state)
         made = [Phase(scheme, sigma, steps, Analysis(analysis)) for scheme, sigma, steps, analysis in phases]
-        return cls(made, gaussian, adjacency)
+        return cls(made, releases, adjacency)
+
+    @property
+    def gaussian(self) -> float:
+        """The total squared shift of the Gaussian releases, rounded up: the sum of count / noise_multiplier^2."""
+        if any(sigma == 0.0 for sigma, _ in self.releases):
+            return math.inf
+        return squared_shift(self.releases).upper
 
     @property
     def dataset_size(self) -> int | None:

@@ -10,7 +10,7 @@ from typing import Protocol
 import numpy as np
 
 from .proving.closed_form import Gaussian
-from .proving.combining import chance, delta_with, power, union_cost, worse
+from .proving.combining import chance, delta_with, power, squared_shift, union_cost, worse
 from .proving.theorems import lending_step, loss_law
 from .searching.budget import Budget
 from .searching.lending_shares import lenders
@@ -39,9 +39,11 @@ class Run:
     noise shows the example.
     """
 
-    def __init__(self, phases: Sequence[Phase], gaussian: Bounds, adjacency: Adjacency) -> None:
+    def __init__(self, phases: Sequence[Phase], releases: Sequence[tuple[float, int]], adjacency: Adjacency) -> None:
+        """`releases` are Gaussian releases: noise multiplier and number."""
+        gaussian = [release for release in releases if release[0] > 0.0]
         parts: list[Part] = []
-        overflow, exposure = 0.0, 0.0
+        overflow, exposure = 0.0, math.inf if len(gaussian) < len(releases) else 0.0
         for phase in phases:
             if phase.steps == 0 or phase.noise_multiplier == math.inf:
                 continue
@@ -49,11 +51,13 @@ class Run:
             if phase.noise_multiplier == 0.0:
                 exposure += phase.exposure_exponent
             elif phase.only_gaussian:
-                gaussian = _add(gaussian, phase, adjacency)
+                # every example at every step: a Gaussian mechanism, of sensitivity 2 under replace-one
+                apart = 2.0 if adjacency is Adjacency.REPLACE_ONE else 1.0
+                gaussian.append((phase.noise_multiplier / apart, phase.rounds))
             else:
                 parts.append(_part(phase, adjacency))
         self.overflow, self.exposure = chance(overflow, _CHANCE_ERROR), chance(exposure, _CHANCE_ERROR)
-        self.directions = _directions(parts, gaussian, symmetric=adjacency is Adjacency.REPLACE_ONE)
+        self.directions = _directions(parts, squared_shift(gaussian), symmetric=adjacency is Adjacency.REPLACE_ONE)
 
     @_QUIET
     def epsilon(self, delta: float) -> Bounds:
@@ -147,13 +151,6 @@ class Run:
         ]
 
 
-def _add(gaussian: Bounds, phase: Phase, adjacency: Adjacency) -> Bounds:
-    """A run that uses every example at every step is a Gaussian mechanism; rounded outward."""
-    shift = (2.0 if adjacency is Adjacency.REPLACE_ONE else 1.0) / phase.noise_multiplier
-    square = phase.rounds * shift * shift  # a product, as a power raises where it overflows
-    return Bounds(gaussian.lower + square * (1 - 1e-15), (gaussian.upper + square) * (1 + 1e-15))
-
-
 def _part(phase: Phase, adjacency: Adjacency) -> Part:
     """One step of a phase by the theorems of its analysis; the refined one adds what lending proves."""
     scheme, sigma = phase.scheme, phase.noise_multiplier
@@ -165,8 +162,6 @@ def _part(phase: Phase, adjacency: Adjacency) -> Part:
 
 def _directions(parts: list[Part], gaussian: Bounds, *, symmetric: bool) -> list[Answers]:
     """Both orders of the neighbours, or one if the other is the same; the closed form where there is one."""
-    if gaussian.upper == math.inf:
-        raise OverflowError("the Gaussian releases have too little noise")
     if not parts:
         return [Exact(Gaussian(*gaussian))] if gaussian.upper else []
     forward = Direction(parts, gaussian)

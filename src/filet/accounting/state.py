@@ -28,7 +28,8 @@ if TYPE_CHECKING:
 
 
 _FORMAT = "filet-accountant"
-_VERSION = 1
+_VERSION = 2
+_READABLE = (1, 2)
 _SCHEME_KEYS = tuple(field.name for field in fields(CappedPoisson) if field.init)
 
 
@@ -42,13 +43,13 @@ def phase_fields(phase: Phase) -> dict[str, Any]:
     }
 
 
-def as_state(adjacency: Adjacency, phases: Iterable[Phase], gaussian: float) -> dict[str, Any]:
+def as_state(adjacency: Adjacency, phases: Iterable[Phase], releases: Iterable[tuple[float, int]]) -> dict[str, Any]:
     """The state with a checksum. Floats are written exactly (as hexadecimal), so nothing is lost on the way."""
     body: dict[str, Any] = {
         "format": _FORMAT,
         "version": _VERSION,
         "adjacency": adjacency.value,
-        "gaussian": float(gaussian).hex(),
+        "releases": [[float(sigma).hex(), count] for sigma, count in releases],
         "phases": [
             {name: value.hex() if isinstance(value, float) else value for name, value in phase_fields(phase).items()}
             for phase in phases
@@ -66,10 +67,24 @@ def _canonical(body: dict[str, Any], without: str) -> bytes:
     return json.dumps({k: v for k, v in body.items() if k != without}, sort_keys=True, separators=(",", ":")).encode()
 
 
-def from_state(state: Any) -> tuple[Adjacency, list[tuple[CappedPoisson, float, Any, Any]], float]:
-    """Adjacency, phases and Gaussian part of a state; anything odd raises `StateError`."""
+def upgraded(state: dict[str, Any]) -> dict[str, Any]:
+    """A state of version 1 as one of version 2: its sum of Gaussian releases becomes one release with no more noise."""
+    if state.get("version") != 1:
+        return state
+    total = float.fromhex(state["gaussian"])
+    if not total >= 0.0:
+        raise StateError(f"the state's gaussian part {total!r} is not in [0, inf]; restore it from a backup")
+    sigma = 0.0 if total == math.inf else (1.0 / math.sqrt(total)) * (1 - 2.0**-50) if total else math.inf
+    body = {name: value for name, value in state.items() if name not in ("gaussian", "checksum")}
+    body |= {"version": _VERSION, "releases": [[sigma.hex(), 1]] if total else []}
+    return {**body, "checksum": checksum(body)}
+
+
+def from_state(state: Any) -> tuple[Adjacency, list[tuple[CappedPoisson, float, Any, Any]], list[tuple[float, Any]]]:
+    """Adjacency, phases and Gaussian releases of a state; anything odd raises `StateError`."""
     _check_whole(state)
     try:
+        state = upgraded(state)
         phases = [
             (
                 CappedPoisson(**{key: _number(entry[key]) for key in _SCHEME_KEYS}),
@@ -79,10 +94,8 @@ def from_state(state: Any) -> tuple[Adjacency, list[tuple[CappedPoisson, float, 
             )
             for entry in state["phases"]
         ]
-        gaussian = float.fromhex(state["gaussian"])
-        if not (gaussian >= 0.0 and not math.isnan(gaussian)):
-            raise StateError(f"the state's gaussian part {gaussian!r} is not in [0, inf]; restore it from a backup")
-        return Adjacency(state["adjacency"]), phases, gaussian
+        releases = [(float.fromhex(sigma), count) for sigma, count in state["releases"]]
+        return Adjacency(state["adjacency"]), phases, releases
     except (KeyError, TypeError, ValueError, OverflowError, AttributeError) as error:
         if isinstance(error, FiletError):
             raise StateError(f"the accountant state is invalid: {error}") from None
@@ -94,7 +107,7 @@ def _check_whole(state: Any) -> None:
     """Refuse what is no state, one of another version, and a damaged one."""
     if not isinstance(state, dict) or state.get("format") != _FORMAT:
         raise StateError(f"this is no accountant state (its format is not {_FORMAT!r}); pass what save() wrote")
-    if state.get("version") != _VERSION:
+    if state.get("version") not in _READABLE:
         raise StateError(
             f"state version {show(state.get('version'))} is unknown to this filet; install the one that wrote it"
         )

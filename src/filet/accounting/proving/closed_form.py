@@ -31,7 +31,8 @@ class OneStep:
         relative = POINT_ERROR + 20 * self._law.weight_error
         upper = value * (1 + relative) + error + self._law.lost + UNDERFLOW
         lower = value * (1 - relative) - error if self._law.whole else np.zeros_like(value)
-        return np.maximum(lower, 0.0), np.minimum(upper, 1.0)
+        known = np.isfinite(upper)  # extreme noise leaves no number to speak of, and then nothing is known
+        return np.where(known & (lower > 0.0), lower, 0.0), np.where(known, np.minimum(upper, 1.0), 1.0)
 
 
 class HullStep:

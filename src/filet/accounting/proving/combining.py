@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
+from fractions import Fraction
 
 from ..terms import Bounds
 from .rounding import SUM_ERROR, UNIT, up
@@ -37,6 +38,15 @@ def chance(exponent: float, error: float) -> Bounds:
     """
     lower, upper = (-math.expm1(-exponent * (1 + sign * error)) for sign in (-1.0, 1.0))
     return Bounds(max(0.0, lower * (1 - 8 * UNIT)), min(1.0, upper * (1 + 8 * UNIT)))
+
+
+def squared_shift(releases: Iterable[tuple[float, int]]) -> Bounds:
+    """The sum of count / sigma^2 of Gaussian releases (sigma, count): each term and the sum are rounded once.
+
+    Proof: engine.md#gaussian-releases
+    """
+    total = math.fsum(float(count / Fraction(sigma) ** 2) for sigma, count in releases)
+    return Bounds(total * (1 - 8 * UNIT), total * (1 + 8 * UNIT)) if total else Bounds(0.0, 0.0)
 
 
 def delta_with(part: Bounds, *extras: Bounds) -> Bounds:

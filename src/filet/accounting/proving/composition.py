@@ -60,9 +60,10 @@ def blocks(laws: Sequence[tuple[Discrete, int]]) -> list[Block]:
     made: list[Block] = []
     rest = list(laws)
     while rest:
-        count = max(1, _BLOCK // rest[0][0].loss.size)
+        count, width = 1, rest[0][0].loss.size
+        while count < len(rest) and (count + 1) * max(width, rest[count][0].loss.size) <= _BLOCK:
+            count, width = count + 1, max(width, rest[count][0].loss.size)
         some, rest = rest[:count], rest[count:]
-        width = max(law.loss.size for law, _ in some)
         loss, log_mass = np.zeros((len(some), width)), np.full((len(some), width), -np.inf)
         for row, (law, _) in enumerate(some):
             loss[row, : law.loss.size] = law.loss
@@ -170,7 +171,7 @@ class Composition:
         with np.errstate(invalid="ignore"):
             odds = [np.log(one.steps) + jump.log_scale - one.log_scale
                     for one, jump in zip(tilted, jumps, strict=True)]  # fmt: skip
-        top = max(float(np.max(odd)) for odd in odds)
+        top = float(np.logaddexp.reduce(np.concatenate(odds)))  # of the sum, so that no value is above one
         total, rounding = np.zeros(u.size, complex), np.zeros(u.size)
         spacing = float(u[1]) if u.size > 1 else 1.0
         for one, jump, log_one, bound, odd in zip(tilted, jumps, logs, bounds, odds, strict=True):

@@ -14,7 +14,7 @@ from .rounding import UNIT, expm1_or_infinite
 from .transform import Complex
 
 _MANY_NODES = 100  # from here on it pays to look where the transform dies out
-_MOST_NODES = 600_000
+_MOST_NODES = 400_000
 _LARGEST_CURVED_SHIFT = 0.1
 
 
@@ -116,16 +116,18 @@ class Line:
         beyond = 2.0 * beta * math.exp(-beta) / -math.expm1(-2 * beta) * math.cosh(real) / imaginary
         self.truncation = beyond * (1.0 / limit + w / limit**2) / math.pi
         end, left_out = limit, 0.0
+        # the smoothing is nowhere larger than on the real line
+        largest = math.exp(float(log_smoothing(np.array([c]), s, beta)[0])) * (1 + 1e-9)
         if limit / w > _MANY_NODES and not self.composition.jump:
             cut, bound = self.composition.decays_after(c, limit, 1e-3 * math.exp(-self.beta))
             if cut < limit:
-                self.truncation += 1.01 * bound * (1.0 / cut + w / cut**2) / math.pi  # the smoothing is below 1.01
+                self.truncation += largest * bound * (1.0 / cut + w / cut**2) / math.pi
                 limit, left_out = cut, bound
         most = max(1_000, _MOST_NODES // self.composition.rows)
         count = most if not limit / w < most else math.ceil(limit / w) + 1
         if count >= most:
             count, limit, left_out = most, most * w, 1.0
-            self.truncation += 1.01 * (1.0 / limit + w / limit**2) / math.pi
+            self.truncation += largest * (1.0 / limit + w / limit**2) / math.pi
         self.u = w * np.arange(count)
         spectrum = self.composition.spectrum(c, w, count)
         z: Complex = np.asarray(c + 1j * self.u, dtype=np.complex128)

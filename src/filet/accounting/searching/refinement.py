@@ -185,7 +185,7 @@ class Direction:
 
     def delta(self, epsilon: float) -> Bounds:
         """Bracket of delta(epsilon)."""
-        bracket = DeltaBracket(epsilon)
+        bracket, budget = DeltaBracket(epsilon), Budget()
         log_delta = -25.0
         for _ in range(4):  # find the size of the answer, and how far out the losses matter
             look = self.look(8.0 * math.floor(log_delta / 8.0))
@@ -197,11 +197,15 @@ class Direction:
             return bracket.bounds
         evidence = propose_evidence(first, epsilon, log_delta, 1.0)
         bracket.read(evidence, log_delta)
+        budget.spend(evidence.nodes)
         for level in range(2):
+            if budget.spent:
+                break
             where = focus(evidence, epsilon, self.cells * 2**level)
             cells = _fitted(look, where)
             evidence = propose_evidence(self.view(cells, above=True), epsilon, log_delta, 2.0**level)
             bracket.read(evidence, log_delta)
+            budget.spend(3 * evidence.nodes)  # the view from below takes about as many, and is read next
             below = self.view(cells, above=False)
             if below.resolved:
                 bracket.read(propose_evidence(below, epsilon, log_delta, 2.0**level), log_delta)
