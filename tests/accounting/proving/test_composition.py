@@ -79,7 +79,10 @@ def test_phases_in_blocks_compose_as_they_do_one_by_one(cap: float, jump: bool, 
         for c in (0.3, 4.0):
             if not jump:
                 assert together.moments(c) == pytest.approx(single.moments(c), rel=1e-12)
-            margin, most = together.weight_margin(c), single.weight_margin(c)  # apart, the jump is counted in each phase
+            margin, most = (
+                together.weight_margin(c),
+                single.weight_margin(c),
+            )  # apart, the jump is counted in each phase
             assert margin == pytest.approx(most, rel=1e-12) if not jump else 0.5 * most < margin <= most
             for spacing, count in ((0.2, 30), (0.01, 300)):
                 one, other = together.spectrum(c, spacing, count), single.spectrum(c, spacing, count)
@@ -149,9 +152,7 @@ def test_the_transform_of_a_jump_is_that_of_all_sums_with_one_loss_above_the_cap
         keep = (law.loss > cap) == big
         return np.exp(np.outer(z, law.loss[keep])) @ np.exp(law.log_mass[keep])
 
-    exact = sum(
-        np.prod([transform(law, i == k) for i, law in enumerate(steps)], axis=0) for k in range(len(steps))
-    )
+    exact = sum(np.prod([transform(law, i == k) for i, law in enumerate(steps)], axis=0) for k in range(len(steps)))
     found = spectrum.values * np.exp(spectrum.log_scale + 1j * z.imag * spectrum.centre)
     assert (np.abs(found - exact) <= (spectrum.rounding + 1e-14) * math.exp(spectrum.log_scale)).all()
 

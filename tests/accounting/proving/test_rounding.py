@@ -41,7 +41,7 @@ def test_the_unit_bounds_one_rounding() -> None:
 
 def test_masses_that_are_not_trusted_are_covered_by_what_stands_for_them() -> None:
     smallest = np.finfo(float).smallest_normal
-    assert rounding.DROPPED > smallest  # what is kept in lower bounds has all its digits
+    assert smallest < rounding.DROPPED  # what is kept in lower bounds has all its digits
     assert rounding.RESOLVED > rounding.UNDERFLOW > 1e4 * smallest  # all cells of a law that underflow together
     assert rounding.LIGHTEST >= rounding.RESOLVED
     assert rounding.NEGLIGIBLE * 1e4 < 0.01 * rounding.TRANSFORM_ERROR  # thousands of dropped weights

@@ -17,6 +17,7 @@ from filet.accounting.proving.loss_law import LossLaw
 from filet.accounting.proving.theorems import cap_weights, loss_law
 from filet.errors import NotCertifiedError
 
+
 def profile(law: LossLaw, epsilon: np.ndarray) -> np.ndarray:
     """H at any real epsilon; below zero by the other direction."""
     above = law.profile(np.maximum(epsilon, 0.0))

@@ -155,7 +155,15 @@ def test_what_is_not_resolved_or_negative_proves_nothing() -> None:
 
 def test_a_bracket_of_epsilon_only_narrows() -> None:
     bracket = EpsilonBracket(1e-3)
-    for above, epsilon in ((True, 3.0), (True, 5.0), (False, 1.0), (False, 0.5), (True, 2.0), (False, 1.5), (True, 9.0)):
+    for above, epsilon in (
+        (True, 3.0),
+        (True, 5.0),
+        (False, 1.0),
+        (False, 0.5),
+        (True, 2.0),
+        (False, 1.5),
+        (True, 9.0),
+    ):
         bracket.read(Says(above, 1.0), epsilon)  # type: ignore[arg-type]
     assert bracket.bounds == pytest.approx((1.5, 2.0), rel=2e-11)
     assert (bracket.delta, bracket.log_delta) == (1e-3, math.log(1e-3))

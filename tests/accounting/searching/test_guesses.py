@@ -43,7 +43,9 @@ def test_saddle_point_approximations_are_those_of_laplace(epsilon: float, gaussi
     view = View([(SMALL, 60), (SKEW, 25)], gaussian, True)
     c, log_delta = laplace(view, epsilon)
     assert saddle(view.whole, epsilon) == pytest.approx(c, rel=0.03)
-    assert guess_log_delta(view, epsilon) == pytest.approx(log_delta, abs=0.03)  # its saddle point is good to two per cent
+    assert guess_log_delta(view, epsilon) == pytest.approx(
+        log_delta, abs=0.03
+    )  # its saddle point is good to two per cent
     assert saddle_point(view, log_delta) == pytest.approx(epsilon, rel=0.03, abs=0.01)
     assert guess_epsilon(view, log_delta) == saddle_point(view, log_delta)
 

@@ -16,7 +16,7 @@ from filet import Adjacency, Analysis, Bounds, CappedPoisson
 from filet.accounting.proving.closed_form import Gaussian, OneStep, gaussian_log_delta
 from filet.accounting.proving.loss_law import LossLaw
 from filet.accounting.proving.theorems import loss_law
-from filet.accounting.proving.verdict import DeltaBracket, EpsilonBracket, Verdict
+from filet.accounting.proving.verdict import EpsilonBracket, Verdict
 from filet.accounting.proving.view import View
 from filet.accounting.searching import refinement as module
 from filet.accounting.searching.grids import equal_cells
@@ -149,16 +149,19 @@ def test_refinements_double_and_halving_is_the_last_resort(monkeypatch: pytest.M
     steps = [(3.0 - k / 10, 1.0 + k / 10, 3.0 - k / 10) for k in range(5)]
     script = Script(monkeypatch, [(math.nan, math.inf), (3.5, 3.5)], steps)
     assert Direction([(usual_law(), 50)]).epsilon(1e-6) == outward(steps[4][1:])
-    assert script.asked == [
-        ("narrow", True, 1.75, 1.0),
-        ("narrow", True, 2.25, 1.0),  # once more, from elsewhere
-        ("both", (0.0, 3.5), ("fitted", 3.5, 800), 3.5, 1.0),
-        ("both", steps[0][1:], ("fitted", 3.0, 1600), 3.0, 2.0),
-        ("both", steps[1][1:], ("fitted", 2.9, 3200), 2.9, 4.0),
-        ("both", steps[2][1:], ("fitted", 2.8, 6400), 2.8, 8.0),
-        ("both", steps[3][1:], ("fitted", 2.7, 12800), 2.7, 16.0),
-        ("halve", outward(steps[4][1:])),
-    ]
+    assert (
+        script.asked
+        == [
+            ("narrow", True, 1.75, 1.0),
+            ("narrow", True, 2.25, 1.0),  # once more, from elsewhere
+            ("both", (0.0, 3.5), ("fitted", 3.5, 800), 3.5, 1.0),
+            ("both", steps[0][1:], ("fitted", 3.0, 1600), 3.0, 2.0),
+            ("both", steps[1][1:], ("fitted", 2.9, 3200), 2.9, 4.0),
+            ("both", steps[2][1:], ("fitted", 2.8, 6400), 2.8, 8.0),
+            ("both", steps[3][1:], ("fitted", 2.7, 12800), 2.7, 16.0),
+            ("halve", outward(steps[4][1:])),
+        ]
+    )
 
 
 @pytest.mark.parametrize(("width", "nodes", "levels"), [(1.79, 250_001, 5), (1.81, 250_001, 2), (1.81, 250_000, 5)])

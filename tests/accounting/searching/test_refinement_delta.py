@@ -15,9 +15,11 @@ from filet.accounting.proving.view import View
 from filet.accounting.searching import refinement as module
 from filet.accounting.searching.refinement import Direction
 
+CRUDE = Bounds(0.0, 0.9)
+
 
 def scripted(monkeypatch: pytest.MonkeyPatch, above: list[float], below: list[float],
-             crude: Bounds = Bounds(0.0, 0.9)) -> list[tuple[Any, ...]]:  # fmt: skip
+             crude: Bounds = CRUDE) -> list[tuple[Any, ...]]:  # fmt: skip
     """Readings from lists, and what was asked: whether from above, epsilon, log delta, fineness."""
     asked: list[tuple[Any, ...]] = []
     left = {True: [*above], False: [*below]}
