@@ -64,6 +64,7 @@ def test_no_test_of_two_gaussians_beats_the_power(rate: float) -> None:
     assert found >= rate
     crude = power(rate, [(0.0, 0.4)], [(0.0, 0.4)])  # any table is valid
     assert crude == pytest.approx(min(1.0, 0.4 + rate))
+    assert power(rate, [(0.0, 1.0)], [(0.0, 1.0)]) == 1.0  # never above one, though rounded up
 
 
 def test_either_neighbour_may_be_the_null() -> None:
