@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import pickle
 from typing import Any
 
 import dp_accounting
@@ -15,7 +14,6 @@ from tests.settings import SETTINGS, TABLE
 
 import filet
 from filet import Accountant, CappedPoisson, InvalidArgumentError, account
-from filet.accounting.proving.closed_form import gaussian_log_delta
 
 A = SETTINGS["A"]
 ADJACENCIES = [a.value for a in filet.Adjacency]
@@ -30,27 +28,6 @@ def test_the_table_of_the_theory_page_is_reproduced(key: tuple[str, str, str], v
             scheme, noise_multiplier=setting.sigma, steps=setting.steps, adjacency=adjacency, analysis=analysis
         )
         assert curve.epsilon(setting.delta) == pytest.approx(expected, rel=1e-4)
-
-
-@pytest.mark.parametrize("adjacency", ADJACENCIES)
-@pytest.mark.parametrize("steps", [1, 7, 10**6])
-@pytest.mark.parametrize("sigma", [0.2, 1.0, 50.0])
-def test_sampling_everything_is_the_gaussian_mechanism(adjacency: str, steps: int, sigma: float) -> None:
-    curve = account(CappedPoisson(100, 1.0, 100), noise_multiplier=sigma, steps=steps, adjacency=adjacency)
-    mu = math.sqrt(steps) / sigma * (2 if adjacency == "replace-one" else 1)
-    for delta in (1e-2, 1e-9):
-        epsilon = curve.epsilon(delta)
-        assert gaussian_log_delta(mu, epsilon) <= math.log(delta)
-        if epsilon > 0:
-            assert gaussian_log_delta(mu, epsilon * (1 - 1e-8)) >= math.log(delta)
-
-
-def test_the_gaussian_closed_form_matches_dp_accounting() -> None:
-    for sigma in (0.5, 1.0, 10.0):
-        for epsilon in (0.1, 1.0, 5.0):
-            delta = math.exp(gaussian_log_delta(1 / sigma, epsilon))
-            if delta > 1e-15:
-                assert dp_accounting.get_epsilon_gaussian(sigma, delta) == pytest.approx(epsilon, rel=1e-6)
 
 
 @pytest.mark.parametrize("adjacency", ADJACENCIES)
@@ -153,8 +130,8 @@ def test_delta_and_epsilon_are_inverse_and_refined_never_exceeds_the_note(
     scheme = make(n, p, cap, overflow)
     curve = account(scheme, noise_multiplier=sigma, steps=steps, adjacency=adjacency)
     bounds = curve.epsilon_bounds(delta)
-    if bounds.upper > 0:
-        assert curve.delta_bounds(bounds.upper).lower <= delta
+    assert curve.delta_bounds(bounds.upper).lower <= delta
+    if bounds.lower > 0:
         assert curve.delta_bounds(bounds.lower).upper >= delta * (1 - 1e-9)
     if overflow == "truncate":
         note = account(scheme, noise_multiplier=sigma, steps=steps, adjacency=adjacency, analysis="note")
@@ -219,69 +196,6 @@ def test_cyclic_phases_are_not_merged_across_their_rounding() -> None:
     assert sum(phase.rounds for phase in accountant.phases) == 3
 
 
-def test_an_attack_cannot_beat_the_trade_off_curve() -> None:
-    curve = account(A.scheme(), noise_multiplier=1.0, steps=A.steps, adjacency="add-remove")
-    rates = np.array([0.0, 1e-4, 0.01, 0.1, 0.5, 0.9, 1.0])
-    power = curve.true_positive_rate(rates)
-    assert (power >= rates).all()
-    assert (np.diff(power) >= 0).all()
-    assert power[-1] == 1.0
-    for epsilon in (0.0, 0.5, 1.0, 3.0):
-        assert (power <= curve.delta(epsilon) + math.exp(epsilon) * rates + 2e-3).all()
-    gaussian = account(CappedPoisson(10, 1.0, 10), noise_multiplier=1.0, steps=1, adjacency="zero-out")
-    from scipy.special import ndtr, ndtri
-
-    for rate in (0.01, 0.2, 0.5):
-        exact = float(ndtr(1.0 + ndtri(rate)))
-        assert exact <= gaussian.true_positive_rate(rate) <= exact + 2e-3
-
-
-@pytest.mark.parametrize("adjacency", ADJACENCIES)
-@pytest.mark.parametrize("delta", [1e-2, 1e-10, 1e-30])
-def test_one_step_is_answered_by_the_closed_form_to_seven_digits(adjacency: str, delta: float) -> None:
-    for p, sigma, overflow in [(1e-9, 1.0, "truncate"), (0.01, 0.1, "reject"), (0.5, 100.0, "truncate")]:
-        scheme = CappedPoisson(round(1000 / p), p, 1000, overflow)  # type: ignore[arg-type]
-        curve = account(scheme, noise_multiplier=sigma, steps=1, adjacency=adjacency)
-        lower, upper = curve.epsilon_bounds(delta)
-        assert upper - lower <= 1e-7 * upper
-        if upper > 0:
-            assert curve.delta_bounds(upper).lower <= delta <= curve.delta_bounds(lower).upper * (1 + 1e-8)
-
-
-def test_limits_of_noise_and_steps() -> None:
-    scheme = A.scheme()
-    assert account(scheme, noise_multiplier=0.0, steps=1, adjacency="zero-out").epsilon(1e-5) == math.inf
-    assert account(scheme, noise_multiplier=0.0, steps=1, adjacency="zero-out").delta(10.0) == 1.0
-    assert account(scheme, noise_multiplier=1.0, steps=0, adjacency="zero-out").epsilon(1e-5) == 0.0
-    assert account(scheme, noise_multiplier=0.0, steps=0, adjacency="zero-out").epsilon(1e-5) == 0.0
-    assert account(scheme, noise_multiplier=math.inf, steps=9, adjacency="zero-out").epsilon(1e-5) == 0.0
-    assert account(scheme, noise_multiplier=1e-3, steps=5, adjacency="zero-out").epsilon(1e-12) > 1e5
-    assert account(scheme, noise_multiplier=1e6, steps=5, adjacency="zero-out").epsilon(1e-12) < 1e-3
-
-
-def test_a_delta_below_what_floats_resolve_is_refused_rather_than_guessed() -> None:
-    for steps in (1, 100):
-        curve = account(A.scheme(), noise_multiplier=1.0, steps=steps, adjacency="zero-out")
-        assert curve.epsilon(1e-280) > curve.epsilon(1e-200) > 10
-        with pytest.raises(filet.NotCertifiedError, match="delta=5e-324"):
-            curve.epsilon(5e-324)
-        assert 0.0 < curve.delta(1e300) < 1e-250
-
-
-def test_arrays_in_arrays_out() -> None:
-    curve = account(A.scheme(), noise_multiplier=1.0, steps=100, adjacency="zero-out")
-    deltas = np.array([[1e-3, 1e-5], [1e-7, 1e-9]])
-    assert curve.epsilon(deltas).shape == (2, 2)
-    assert curve.epsilon(deltas)[1, 0] == curve.epsilon(np.float64(1e-7))
-    assert isinstance(curve.epsilon(1e-5), float)
-    assert isinstance(curve.delta(np.float32(1.0)), float)
-
-
-def test_a_curve_can_be_pickled() -> None:
-    curve = account(A.scheme(), noise_multiplier=1.0, steps=1, adjacency="zero-out")
-    assert pickle.loads(pickle.dumps(curve)).epsilon(1e-5) == curve.epsilon(1e-5)
-
-
 BAD = [
     ({"noise_multiplier": -1.0}, "noise_multiplier=-1.0"),
     ({"noise_multiplier": math.nan}, "noise_multiplier=nan"),
@@ -304,24 +218,6 @@ def test_bad_arguments_get_one_line_that_names_them(change: dict[str, Any], word
     assert words in str(caught.value)
     assert "\n" not in str(caught.value)
     assert ";" in str(caught.value)
-
-
-@pytest.mark.parametrize(
-    "delta", [0.0, 1.0, -1e-5, math.nan, math.inf, "x", None, [], [[0.1], [2.0]], np.array([math.nan])]
-)
-def test_bad_deltas_are_refused(delta: Any) -> None:
-    curve = account(A.scheme(), noise_multiplier=1.0, steps=10, adjacency="zero-out")
-    if isinstance(delta, list) and not delta:
-        assert curve.epsilon(np.array([])).shape == (0,)
-        return
-    with pytest.raises(InvalidArgumentError, match="delta"):
-        curve.epsilon(delta)
-
-
-@pytest.mark.parametrize("epsilon", [-0.1, math.inf, math.nan, "x"])
-def test_bad_epsilons_are_refused(epsilon: Any) -> None:
-    with pytest.raises(InvalidArgumentError, match="epsilon"):
-        account(A.scheme(), noise_multiplier=1.0, steps=10, adjacency="zero-out").delta(epsilon)
 
 
 def test_comparisons_are_for_truncation_only() -> None:
@@ -351,15 +247,23 @@ def test_merged_phases_keep_to_the_limit_of_steps_so_that_they_can_be_restored()
     assert Accountant.from_state_dict(before).state_dict() == before
 
 
-@pytest.mark.parametrize(("sigma", "epsilon"), [(5e-324, math.inf), (1e-200, math.inf), (1e200, 0.0), (1e308, 0.0)])
-def test_gaussian_noise_whose_square_is_no_float_is_accounted(sigma: float, epsilon: float) -> None:
+@pytest.mark.parametrize("sigma", [1e200, 1e308])
+def test_gaussian_noise_whose_square_is_no_float_is_accounted(sigma: float) -> None:
     accountant = Accountant("zero-out")
     accountant.compose_gaussian(sigma)
-    assert accountant.epsilon(1e-5) == epsilon
-    assert (
+    assert accountant.epsilon(1e-5) == 0.0
+    scheme = CappedPoisson(10, 1.0, 10)
+    assert account(scheme, noise_multiplier=sigma, steps=1, adjacency="zero-out").epsilon(1e-5) == 0.0
+
+
+@pytest.mark.parametrize("sigma", [5e-324, 1e-200])
+def test_gaussian_noise_whose_epsilon_is_no_float_is_refused(sigma: float) -> None:
+    accountant = Accountant("zero-out")
+    accountant.compose_gaussian(sigma)
+    with pytest.raises(filet.NotCertifiedError):
+        accountant.epsilon(1e-5)
+    with pytest.raises(filet.NotCertifiedError):
         account(CappedPoisson(10, 1.0, 10), noise_multiplier=sigma, steps=1, adjacency="zero-out").epsilon(1e-5)
-        == epsilon
-    )
 
 
 @pytest.mark.parametrize("cap", [1, 12, 60])

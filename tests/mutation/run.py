@@ -1,8 +1,8 @@
-"""Mutation testing of one module: python tests/mutation/run.py kernel
+"""Mutation testing of one module: python tests/mutation/run.py loss_law
 
 mutmut changes the module in one place at a time and runs the tests listed here; a change that no test notices is a
-survivor. Works on a copy under build/mutation, where `mutmut browse` shows the results. A second run tries again only
-what has changed; `--fresh` starts from nothing.
+survivor. Covers every module of the proving room, and the sampler. Works on a copy under build/mutation, where `mutmut
+browse` shows the results. A second run tries again only what has changed; `--fresh` starts from nothing.
 """
 
 from __future__ import annotations
@@ -18,18 +18,34 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).parents[2]
+PROVING = "accounting/proving"
 
-# Quick tests with a sharp reference; what takes seconds and knows inequalities only is left out, and a child process,
-# which would import the code that is not mutated.
+# Quick tests with a sharp reference, the module's own first; what takes seconds and knows inequalities only is left out,
+# and a child process, which would import the code that is not mutated. A module is its path below src/filet.
 TESTS = {
-    "kernel": (["tests/test_profiles.py"], "not never_above and not convex"),
-    "profiles": (["tests/test_profiles.py"], "not never_above and not convex"),
-    "sampling": (["tests/test_sampling.py"], "not other_processes"),
-    "engine": (
-        ["tests/test_engine.py", "tests/test_engine_search.py", "tests/test_soundness.py"],
-        "not two_steps and not stress_grid and not discrete_laws_bracket and not transform and not little_noise",
+    f"{PROVING}/rounding": ([f"{PROVING}/test_rounding.py"], ""),
+    f"{PROVING}/loss_law": (
+        [f"{PROVING}/test_loss_law.py", f"{PROVING}/test_theorems.py"],
+        "not never_above and not convex",
     ),
+    f"{PROVING}/theorems": ([f"{PROVING}/test_theorems.py"], "not never_above and not convex"),
+    f"{PROVING}/cells": ([f"{PROVING}/test_cells.py", "accounting/searching/test_grids.py"], ""),
+    f"{PROVING}/transform": ([f"{PROVING}/test_transform.py", f"{PROVING}/test_composition.py"], "not 200000"),
+    f"{PROVING}/composition": (
+        [f"{PROVING}/test_composition.py", f"{PROVING}/test_line.py", "accounting/test_soundness.py"],
+        "not vast_noise and not two_point",
+    ),
+    f"{PROVING}/line": (
+        [f"{PROVING}/test_line.py", f"{PROVING}/test_verdict.py", "accounting/test_soundness.py"],
+        "not vast_noise and not two_point",
+    ),
+    f"{PROVING}/view": ([f"{PROVING}/test_view.py", f"{PROVING}/test_verdict.py"], ""),
+    f"{PROVING}/verdict": ([f"{PROVING}/test_verdict.py", "accounting/searching/test_newton.py"], ""),
+    f"{PROVING}/closed_form": ([f"{PROVING}/test_closed_form.py"], ""),
+    f"{PROVING}/combining": ([f"{PROVING}/test_combining.py", "accounting/test_run.py"], ""),
+    "sampling/sampler": (["sampling/test_sampler.py"], "not other_processes"),
 }
+NAMES = {path.rsplit("/", 1)[1]: path for path in TESTS}
 
 
 def mutmut(*arguments: str, **options: Any) -> subprocess.CompletedProcess[str]:
@@ -39,19 +55,21 @@ def mutmut(*arguments: str, **options: Any) -> subprocess.CompletedProcess[str]:
 
 def settings(module: str) -> str:
     files, names = TESTS[module]
+    selection = ["-k", names] if names else []
     return f"""
 [tool.mutmut]
 source_paths = ["src"]
 only_mutate = ["src/filet/{module}.py"]
-pytest_add_cli_args_test_selection = {json.dumps(files)}
-pytest_add_cli_args = ["-p", "no:cacheprovider", "--hypothesis-seed=0", "-k", {json.dumps(names)}]
+pytest_add_cli_args_test_selection = {json.dumps([f"tests/{file}" for file in files])}
+pytest_add_cli_args = {json.dumps(["-p", "no:cacheprovider", "--hypothesis-seed=0", *selection])}
 timeout_multiplier = 5.0
 timeout_constant = 15.0
 """
 
 
 def prepare(module: str, folder: Path) -> None:
-    for part in ("src", "tests"):
+    # benchmarks: the five settings that some tests share with them
+    for part in ("src", "tests", "benchmarks"):
         shutil.copytree(ROOT / part, folder / part, dirs_exist_ok=True, ignore=shutil.ignore_patterns("__pycache__"))
     (folder / "pyproject.toml").write_text((ROOT / "pyproject.toml").read_text() + settings(module))
 
@@ -70,16 +88,17 @@ def report(module: str, folder: Path) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("module", choices=sorted(TESTS))
+    parser.add_argument("module", choices=sorted(NAMES))
     parser.add_argument("mutants", nargs="*", help="patterns of mutants' names to run; all of the module by default")
     parser.add_argument("--fresh", action="store_true", help="forget earlier results")
     options = parser.parse_args()
+    module = NAMES[options.module]
     folder = ROOT / "build" / "mutation" / options.module
     if options.fresh:
         shutil.rmtree(folder, ignore_errors=True)
-    prepare(options.module, folder)
-    mutmut("run", "--max-children", "1", *(options.mutants or [f"filet.{options.module}.*"]), cwd=folder)
-    report(options.module, folder)
+    prepare(module, folder)
+    mutmut("run", "--max-children", "1", *(options.mutants or [f"filet.{module.replace('/', '.')}.*"]), cwd=folder)
+    report(module, folder)
 
 
 if __name__ == "__main__":

@@ -1,39 +1,21 @@
-"""One-step loss laws and their kernel: against the 50-digit table, the note's sum, and limits."""
+"""One-step loss laws: against the 50-digit table, the note's sum, and limits."""
 
 from __future__ import annotations
 
-import csv
-import itertools
 import math
 from collections.abc import Iterator
-from pathlib import Path
-from typing import Any
 
 import mpmath as mp
 import numpy as np
 import pytest
+from tests.accounting.laws import law_of, rows
 from tests.reference.exact import weights
 
 from filet import Adjacency, Analysis, CappedPoisson
 from filet._binomial import log_pmf
-from filet.accounting.proving.loss_law import Atom, LossLaw, Piece, log_interval
+from filet.accounting.proving.loss_law import LossLaw
 from filet.accounting.proving.theorems import cap_weights, loss_law
 from filet.errors import NotCertifiedError
-
-TABLES = Path(__file__).parents[2] / "reference" / "tables"
-
-
-def rows(name: str) -> list[dict[str, str]]:
-    with (TABLES / name).open() as file:
-        return list(csv.DictReader(line for line in file if not line.startswith("#")))
-
-
-def law_of(row: dict[str, Any]) -> LossLaw:
-    n, p, sigma = int(row["n"]), float(row["p"]), float(row["sigma"])
-    plain = row["analysis"] == "poisson"
-    scheme = CappedPoisson(n, p, n if plain else int(row["B"]), "truncate" if plain else row["overflow"])  # type: ignore[arg-type]
-    law = loss_law(scheme, sigma, Adjacency(row["adjacency"]), Analysis("refined" if plain else row["analysis"]))
-    return law if row["direction"] == "forward" else law.reversed()
 
 
 def profile(law: LossLaw, epsilon: np.ndarray) -> np.ndarray:
@@ -195,185 +177,3 @@ def test_p_and_q_have_unit_mass() -> None:
             for which in (0, 1):
                 total = sum(float(m[which][0]) for m in masses) + sum((a.p, a.q)[which] for a in law.atoms)
                 assert total == pytest.approx(1.0, abs=1e-12), (capped, sigma, adjacency)
-
-
-# --- the kernel, against 40-digit integrals ---------------------------------------------------------------------------
-
-
-def random_pieces(count: int) -> Iterator[Piece]:
-    """Pieces of random laws: whole and half lines, rising and falling losses, rates down to 1e-9."""
-    rng = np.random.default_rng(12)
-    for index in range(count):
-        n, sigma = int(10 ** rng.uniform(1, 9)), float(10 ** rng.uniform(-1.2, 1.5))
-        p = float(10 ** rng.uniform(-math.log10(n), -0.01))
-        cap = max(1, min(n - 1, int(n * p + rng.normal() * math.sqrt(n * p))))
-        overflow = ("truncate", "reject")[index % 4 == 0]
-        law = loss_law(CappedPoisson(n, p, cap, overflow), sigma, list(Adjacency)[index % 3], Analysis.REFINED)  # type: ignore[arg-type]
-        yield from (law if index % 2 else law.reversed()).pieces
-
-
-# two whose densities underflow relative to each other, one of them with tiny losses elsewhere
-WIDE = [Piece((-5.0, 40.0), (1 - rate, rate), (1.0, 0.0), (-rate, rate)) for rate in (0.1, 1e-9)]
-PIECES = [*random_pieces(24), *WIDE]
-
-
-def components(piece: Piece, x: Any) -> list[mp.mpf]:
-    """The components' densities relative to N(0, 1)."""
-    return [mp.exp(m * mp.mpf(x) - mp.mpf(m) ** 2 / 2) for m in piece.means]
-
-
-def exact_densities(piece: Piece, x: Any) -> tuple[mp.mpf, mp.mpf]:
-    """P and Q relative to N(0, 1)."""
-    bells = components(piece, x)
-    # P as Q + d where p is near q: there d has more digits
-    p = [p if abs(d) > q / 2 else mp.mpf(q) + d for p, q, d in zip(piece.p, piece.q, piece.d, strict=True)]
-    return mp.fdot(bells, p), mp.fdot(bells, piece.q)
-
-
-def exact_loss(piece: Piece, x: Any) -> mp.mpf:
-    p, q = exact_densities(piece, x)
-    return mp.log(p / q) if p > 0 and q > 0 else mp.inf if p > 0 else -mp.inf
-
-
-def exact_interval(low: Any, high: Any) -> mp.mpf:
-    """The standard normal mass of (low, high), in the tail where nothing cancels."""
-    low, high = mp.mpf(low), mp.mpf(high)
-    return mp.ncdf(-low) - mp.ncdf(-high) if low > 0 else mp.ncdf(high) - mp.ncdf(low)
-
-
-def exact_masses(piece: Piece, low: Any, high: Any) -> list[mp.mpf]:
-    """P, Q, P - Q and the sum of |p_j - q_j| of a cell."""
-    cells = [exact_interval(mp.mpf(low) - m, mp.mpf(high) - m) for m in piece.means]
-    return [mp.fdot(cells, weights) for weights in (piece.p, piece.q, piece.d, np.abs(piece.d))]
-
-
-def exact_profile(piece: Piece, epsilon: float) -> tuple[mp.mpf, mp.mpf]:
-    """The integral of P - e^epsilon Q over the side of its one zero on which it is positive, and that of its terms."""
-    a = mp.exp(mp.mpf(epsilon))
-
-    def positive(x: mp.mpf) -> bool:
-        p, q = exact_densities(piece, x)
-        return bool(p > a * q)
-
-    low, high = max(mp.mpf(piece.low), -1000), min(mp.mpf(piece.high), mp.mpf(1000))
-    if positive(low) == positive(high):
-        low, high = (piece.low, piece.high) if positive(low) else (0, 0)
-    else:
-        rising, ends = positive(high), [low, high]
-        for _ in range(90):
-            middle = (ends[0] + ends[1]) / 2
-            ends[int(positive(middle) == rising)] = middle
-        low, high = (ends[0], piece.high) if rising else (piece.low, ends[0])
-    p, q, d, change = exact_masses(piece, low, high)
-    return d - (a - 1) * q, change + (a - 1) * q if epsilon < 0.5 else p + a * q
-
-
-def grid(piece: Piece, count: int) -> np.ndarray:
-    """Points up to 30 standard deviations out, as far as the interval of the piece goes."""
-    low = max(piece.low, min(piece.means) - 30.0)
-    return np.linspace(low, max(low, min(piece.high, max(piece.means) + 30.0)), count)
-
-
-def test_losses_keep_twelve_digits_however_small() -> None:
-    sizes = []
-    with mp.workdps(60):
-        for piece in PIECES:
-            x = grid(piece, 13)
-            for at, loss in zip(x, piece.loss(x), strict=True):
-                exact, q = exact_loss(piece, at), exact_densities(piece, at)[1]
-                change = mp.fdot(components(piece, at), np.abs(piece.d)) / q if q > 0 else mp.inf
-                assert loss == exact or abs(loss - exact) <= 1e-12 * max(abs(exact), min(1.0, change)), (piece, at)
-                sizes.append(abs(float(exact)))
-    assert min(sizes) < 1e-9
-    assert max(sizes) > 30.0
-
-
-def test_densities_that_underflow_give_losses_without_a_warning() -> None:
-    x = np.linspace(20.0, 40.0, 4001)  # Q / P passes through every magnitude that floats have, and beyond
-    assert (np.diff(WIDE[0].loss(x)) > 0).all()
-    assert (np.diff(LossLaw((WIDE[0],)).reversed().pieces[0].loss(x)) < 0).all()
-
-
-def test_cell_masses_keep_their_digits_in_both_tails() -> None:
-    with mp.workdps(60):
-        for piece in PIECES[::2]:
-            x = grid(piece, 9)
-            for cell, (p, q, d) in enumerate(zip(*piece.masses(x), strict=True)):
-                exact = exact_masses(piece, x[cell], x[cell + 1])
-                assert abs(p - exact[0]) <= 1e-12 * exact[0] + 1e-300
-                assert abs(q - exact[1]) <= 1e-12 * exact[1] + 1e-300
-                assert abs(d - exact[2]) <= 1e-12 * exact[3] + 1e-300
-
-
-def test_log_masses_of_intervals_neither_cancel_nor_underflow() -> None:
-    points = [-math.inf, -300.0, -40.0, -5.0, -1.0, -1e-3, 0.0, 1e-3, 1.0, 5.0, 40.0, 300.0, math.inf]
-    with mp.workdps(60):
-        for low, high in itertools.combinations(points, 2):
-            exact = mp.log(exact_interval(low, high))
-            assert float(log_interval(low, high)) == pytest.approx(float(exact), rel=1e-13, abs=1e-15)
-    assert log_interval(3.0, 3.0) == log_interval(math.inf, math.inf) == -math.inf
-
-
-def test_a_threshold_is_where_its_loss_is_reached_and_otherwise_an_end() -> None:
-    epsilon = np.array([0.0, 1e-9, 1e-3, 0.3, 2.0, 40.0])
-    for piece in PIECES:
-        found = piece.threshold(epsilon)
-        assert ((found >= piece.low) & (found <= piece.high)).all()
-        for x, loss in zip(found, epsilon, strict=True):
-            ends = np.clip([min(piece.means) - 40.0, max(piece.means) + 40.0], piece.low, piece.high)
-            lowest, highest = np.sort(piece.loss(ends))
-            if lowest < loss < highest:
-                with mp.workdps(40):
-                    below, above = (exact_loss(piece, x + side * 1e-8 * (1 + abs(x))) for side in (-1, 1))
-                assert min(below, above) <= loss <= max(below, above)
-            else:
-                end, mean = (
-                    (piece.high, max(piece.means))
-                    if (loss >= highest) == piece.increasing
-                    else (piece.low, min(piece.means))
-                )
-                assert x == end or abs(x - mean) > 39.9  # nothing lies beyond
-
-
-def test_the_profile_of_a_piece_is_within_its_stated_error_a_part_in_1e13_of_its_terms() -> None:
-    epsilon = np.array([0.0, 1e-10, 1e-4, 0.3, 0.499, 0.501, 3.0, 60.0])
-    checked = 0
-    with mp.workdps(40):
-        for piece in PIECES[::2]:
-            for e, value, error in zip(epsilon, *piece.profile(epsilon), strict=True):
-                exact, terms = exact_profile(piece, e)
-                assert abs(value - exact) <= error + 1e-30, (piece, e)
-                assert 1e-13 * terms * (1 - 1e-6) <= error + 1e-30
-                assert error <= 1.2e-13 * terms + 1e-30
-                checked += exact > 0
-    assert checked > 30
-
-
-@pytest.mark.parametrize("epsilon", [1e5, 1e50])
-def test_an_epsilon_beyond_all_losses_leaves_nothing_and_no_error(epsilon: float) -> None:
-    for piece in PIECES:
-        value, error = piece.profile(np.array([epsilon]))
-        assert value + error < 1e-250, piece
-
-
-def test_the_error_of_a_law_adds_up_the_errors_of_its_pieces() -> None:
-    epsilon = np.array([0.0, 0.2, 0.7])
-    law = LossLaw((WIDE[0], WIDE[0]), (Atom(0.5, 0.2, 0.1),))
-    value, error = law.profile_and_error(epsilon)
-    parts = [piece.profile(epsilon) for piece in law.pieces]
-    assert value == pytest.approx(sum(v for v, _ in parts) + 0.2 * -np.expm1(np.minimum(epsilon - 0.5, 0.0)), rel=1e-14)
-    rounding = sum(e for _, e in parts)
-    assert (error >= rounding + 1e-15 * value).all()
-    assert (error <= rounding + 1e-13 * value).all()
-
-
-def test_exchanging_p_and_q_twice_changes_nothing() -> None:
-    law = LossLaw(tuple(PIECES), (Atom(0.3, 0.1, 0.2),), 1e-20, 1e-11)
-    back = law.reversed()
-    assert back.reversed() == law
-    assert (back.lost, back.weight_error, back.atoms) == (1e-20, 1e-11, (Atom(-0.3, 0.2, 0.1),))
-    for piece, other in zip(law.pieces, back.pieces, strict=True):
-        assert piece.increasing != other.increasing
-        ends = grid(piece, 2)
-        assert ends[0] == ends[1] or piece.increasing == (np.diff(piece.loss(ends)) > 0)
-        assert other.loss(np.zeros(1)) == pytest.approx(-piece.loss(np.zeros(1)), rel=1e-12)

@@ -1,0 +1,128 @@
+"""Discrete losses from cells: whatever the cells, the profile lies between the two, and no mass gets lost."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from tests.accounting.laws import usual_law
+
+from filet import Adjacency, Analysis, CappedPoisson
+from filet.accounting.proving.cells import Cells, Cut, Discrete, cut, discretise_above, discretise_below
+from filet.accounting.proving.loss_law import Atom, LossLaw
+from filet.accounting.proving.rounding import UNDERFLOW
+from filet.accounting.proving.theorems import loss_law
+from filet.accounting.searching.grids import equal_cells
+from filet.errors import NotCertifiedError
+
+EPSILON = np.array([0.0, 1e-8, 1e-4, 0.02, 0.4, 2.0, 30.0])
+
+
+def discrete_profile(law: Discrete, epsilon: np.ndarray) -> np.ndarray:
+    gains = -np.expm1(np.minimum(epsilon[:, None] - law.loss[None, :], 0.0))
+    return law.infinite + gains @ np.exp(law.log_mass)
+
+
+def check(cells: Cells) -> tuple[Discrete, Discrete]:
+    above, below = discretise_above(cells), discretise_below(cells)
+    exact = cells.law.profile(EPSILON)
+    assert (discrete_profile(above, EPSILON) >= exact * (1 - 1e-9)).all()
+    assert (discrete_profile(below, EPSILON) <= exact * (1 + 1e-9) + 1e-300).all()
+    total = math.fsum(np.exp(above.log_mass)) + above.infinite  # infinite masses are rounded up
+    assert -1e-12 <= total - 1.0 <= 1e-12 + 2e-9 * above.infinite
+    assert math.fsum(np.exp(below.log_mass)) <= 1.0 + 1e-12
+    return above, below
+
+
+def laws() -> list[tuple[CappedPoisson, float, Adjacency]]:
+    cases = []
+    for n, p, cap in [(5, 0.3, 2), (60_000, 256 / 60_000, 300), (10**9, 1e-6, 1010), (100, 1.0, 60), (100, 0.5, 60)]:
+        for overflow in ("truncate", "reject"):
+            if p < 1.0 or overflow == "truncate":
+                scheme = CappedPoisson(n, p, cap, overflow)  # type: ignore[arg-type]
+                cases += [(scheme, sigma, adjacency) for sigma in (0.1, 1.0, 30.0) for adjacency in Adjacency]
+    return cases
+
+
+@pytest.mark.parametrize(("scheme", "sigma", "adjacency"), laws())
+def test_discrete_laws_bracket_the_profile_and_conserve_mass(
+    scheme: CappedPoisson, sigma: float, adjacency: Adjacency
+) -> None:
+    law = loss_law(scheme, sigma, adjacency, Analysis.REFINED)
+    for one in (law, law.reversed()):
+        check(equal_cells(one, 9.0, 0.1))
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_any_cells_bracket_the_profile(seed: int) -> None:
+    """One cell, or many at random places, some twice and some outside the piece."""
+    rng = np.random.default_rng(seed)
+    scheme, sigma, adjacency = laws()[seed * 5 % len(laws())]
+    law = loss_law(scheme, sigma, adjacency, Analysis.REFINED)
+    edges = []
+    for piece in law.pieces:
+        centre, spread = float(rng.choice(piece.means)), 10.0 ** rng.uniform(-2, 2)
+        points = centre + spread * rng.normal(size=int(rng.integers(1, 60)))
+        edges.append(np.concatenate([points, points[:3], [piece.low - 5.0, piece.high + 5.0]]))
+    check(cut(law, edges))
+    check(cut(law, edges).reversed())
+
+
+def test_edges_are_put_in_order_and_those_outside_are_left_out() -> None:
+    law = loss_law(CappedPoisson(100, 0.5, 60), 1.0, Adjacency.ZERO_OUT, Analysis.REFINED)
+    bounded = next(i for i, piece in enumerate(law.pieces) if math.isfinite(piece.high))
+    edges = [np.array([3.0, 1.0, 0.25, 0.25, -2.0, 700.0]) for _ in law.pieces]
+    made = cut(law, edges).cuts[bounded]
+    high = law.pieces[bounded].high
+    assert list(made.x) == [-math.inf, *[x for x in (-2.0, 0.25, 1.0, 3.0) if x < high], high]
+    loss, p, _, _ = made.ordered()
+    assert (np.diff(loss) >= 0).all()
+    assert p.sum() == pytest.approx(float(law.pieces[bounded].masses(made.x[[0, -1]])[0][0]), rel=1e-12)
+
+
+def test_exchanging_p_and_q_exchanges_the_cells() -> None:
+    law = usual_law(0.7)
+    cells = equal_cells(law, 9.0, 0.2)
+    back = cells.reversed()
+    assert back.law == law.reversed()
+    direct = cut(law.reversed(), [one.x[1:-1] for one in cells.cuts])
+    for one, other in zip(back.cuts, direct.cuts, strict=True):
+        assert one.increasing == other.increasing
+        assert one.p == pytest.approx(other.p, rel=1e-12, abs=1e-300)
+        assert one.q == pytest.approx(other.q, rel=1e-12, abs=1e-300)
+        assert one.loss == pytest.approx(other.loss, rel=1e-9, abs=1e-12)
+
+
+def test_what_underflows_counts_as_infinite_above_and_not_at_all_below() -> None:
+    law = LossLaw(usual_law().pieces, usual_law().atoms, 1e-20, 1e-11)
+    above, below = check(equal_cells(law, 9.0, 0.1))
+    without = discretise_above(equal_cells(usual_law(), 9.0, 0.1))
+    assert without.infinite >= UNDERFLOW
+    assert above.infinite == pytest.approx(without.infinite + 1e-20, rel=1e-8)
+    assert below.infinite == 0.0
+    assert (above.weight_error, below.weight_error) == (1e-11, 1e-11)
+    assert above.difference == below.difference == pytest.approx(sum(abs(v) for s in law.pieces for v in s.d))
+
+
+@pytest.mark.parametrize("share", [math.nan, 0.5, 1.5])
+def test_a_lost_or_a_doubled_cell_is_refused(share: float) -> None:
+    cells = equal_cells(usual_law(), 9.0, 0.1)
+    one = cells.cuts[0]
+    p = one.p.copy()
+    p[int(np.argmax(p))] *= share
+    broken = Cells(cells.law, [Cut(one.x, one.loss, p, one.q, one.d, one.increasing), *cells.cuts[1:]])
+    with pytest.raises(NotCertifiedError, match=r"have mass .* instead of 1; please report"):
+        discretise_above(broken)
+    if share == 0.5:  # less mass is allowed below
+        assert discretise_below(broken).loss.size
+    elif share == 1.5:
+        with pytest.raises(NotCertifiedError):
+            discretise_below(broken)
+
+
+def test_atoms_keep_their_loss_and_their_mass() -> None:
+    law = LossLaw((), (Atom(0.5, 0.75, 0.75 * math.exp(-0.5)), Atom(-0.3, 0.25, 0.25 * math.exp(0.3))))
+    for one in (discretise_above(Cells(law, [])), discretise_below(Cells(law, []))):
+        assert list(one.loss) == [0.5, -0.3]
+        assert np.exp(one.log_mass) == pytest.approx([0.75, 0.25])

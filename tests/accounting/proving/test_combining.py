@@ -1,0 +1,88 @@
+"""From one direction to the run: both orders, overflows, exposures and the power of tests."""
+
+from __future__ import annotations
+
+import math
+
+import mpmath as mp
+import pytest
+from scipy.special import ndtr, ndtri
+
+from filet import Bounds
+from filet.accounting.proving.closed_form import gaussian_log_delta
+from filet.accounting.proving.combining import chance, delta_with, power, union_cost, worse
+
+
+def test_the_guarantee_is_the_worse_of_both_orders() -> None:
+    assert worse([Bounds(1.0, 2.0), Bounds(0.5, 3.0)]) == Bounds(1.0, 3.0)
+    assert worse(iter([Bounds(1.0, 2.0)])) == Bounds(1.0, 2.0)
+    assert worse([]) == Bounds(0.0, 0.0)
+
+
+def test_an_overflow_costs_its_chance_times_one_plus_the_factor() -> None:
+    cost = union_cost(Bounds(1e-6, 2e-6), 1.5)
+    factor = 1 + math.exp(1.5)
+    assert 1e-6 * factor * (1 - 3e-9) < cost.lower < 1e-6 * factor * (1 - 1e-10)
+    assert 2e-6 * factor * (1 + 1e-10) < cost.upper < 2e-6 * factor * (1 + 3e-9)
+    assert union_cost(Bounds(0.0, 0.0), 1e9) == Bounds(0.0, 0.0)
+    assert union_cost(Bounds(1e-9, 1e-9), 701.0) == Bounds(0.0, math.inf)
+    assert math.isfinite(union_cost(Bounds(1e-9, 1e-9), 700.0).upper)
+
+
+@pytest.mark.parametrize("exponent", [0.0, 1e-300, 1e-20, 1e-6, 0.3, 40.0, 1e9, math.inf])
+def test_a_chance_contains_every_exponent_within_its_error(exponent: float) -> None:
+    found = chance(exponent, 1e-11)
+    with mp.workdps(60):
+        for sign in (-1, 0, 1):
+            exact = -mp.expm1(-mp.mpf(exponent) * (1 + sign * mp.mpf(1e-11))) if exponent else mp.mpf(0)
+            assert found.lower <= exact <= found.upper
+    assert 0.0 <= found.lower <= found.upper <= 1.0
+    if 0.0 < exponent < 1.0:
+        assert found.upper - found.lower < 3e-11 * found.upper
+
+
+def test_outcomes_that_count_fully_add_to_the_upper_bound_and_raise_the_lower() -> None:
+    part = Bounds(0.1, 0.2)
+    assert delta_with(part) == part
+    assert delta_with(part, Bounds(0.0, 0.0)) == part
+    found = delta_with(part, Bounds(0.15, 0.3), Bounds(0.05, 0.1))
+    assert found.lower == 0.15  # either alone is a lower bound; their sum need not be
+    assert 0.6 * (1 + 1e-12) < found.upper < 0.6 * (1 + 1e-10)
+    assert delta_with(part, Bounds(0.0, 0.9)).upper == 1.0
+    assert delta_with(part, Bounds(0.0, math.inf)).upper == 1.0
+
+
+def table(mu: float, top: float = 12.0) -> list[tuple[float, float]]:
+    return [(k * top / 2000, math.exp(gaussian_log_delta(mu, k * top / 2000))) for k in range(2001)]
+
+
+@pytest.mark.parametrize("rate", [0.0, 1e-6, 0.01, 0.2, 0.5, 0.9, 1.0])
+def test_no_test_of_two_gaussians_beats_the_power(rate: float) -> None:
+    exact = float(ndtr(1.0 + ndtri(rate)))
+    found = power(rate, table(1.0), table(1.0))
+    assert exact <= found <= exact + 1e-4
+    assert found >= rate
+    crude = power(rate, [(0.0, 0.4)], [(0.0, 0.4)])  # any table is valid
+    assert crude == pytest.approx(min(1.0, 0.4 + rate))
+    assert power(rate, [(0.0, 1.0)], [(0.0, 1.0)]) == 1.0  # never above one, though rounded up
+
+
+def test_either_neighbour_may_be_the_null() -> None:
+    weak, strong = [(0.0, 0.1)], [(0.0, 0.3)]
+    assert power(0.2, weak, strong) == power(0.2, strong, weak)
+    one_sided = power(0.01, table(0.5), table(2.0))
+    assert one_sided == power(0.01, table(2.0), table(0.5))
+    assert one_sided >= power(0.01, table(0.5), table(0.5))
+
+
+@pytest.mark.parametrize("rate", [1e-300, 1e-20, 1e-17])
+def test_tiny_rates_do_not_cancel(rate: float) -> None:
+    """A table with thresholds near 1: 1 - e^-epsilon (1 - delta) must keep its digits."""
+    points = [(0.0, 3e-18), (1e-18, 2e-18), (800.0, 0.0)]
+    with mp.workdps(60):
+        exact = min(
+            min(mp.mpf(d) + mp.exp(mp.mpf(e)) * mp.mpf(rate) for e, d in points if e <= 700),
+            min(1 - mp.exp(-mp.mpf(e)) + mp.exp(-mp.mpf(e)) * (mp.mpf(d) + mp.mpf(rate)) for e, d in points),
+        )
+    found = power(rate, points, points)
+    assert exact <= found <= exact * (1 + mp.mpf(10) ** -14)

@@ -1,0 +1,236 @@
+"""Compositions: blocks of phases against the same phases one by one, caps and jumps, and the error of transforms."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from tests.accounting.laws import FEW, KINDS, LONG, OTHER, SMALL, random_law, usual_law
+
+from filet.accounting.proving import composition as module
+from filet.accounting.proving.cells import Discrete, discretise_above
+from filet.accounting.proving.composition import Block, Composition, Tilted, blocks
+from filet.accounting.searching.grids import equal_cells
+
+TILTS = np.array([0.0, 0.5, 2.0, 7.0])
+
+
+def phases(seed: int, count: int) -> list[tuple[Discrete, int]]:
+    """Phases of several sizes, with losses on both sides of zero and up to about 3."""
+    rng = np.random.default_rng(seed)
+    made = []
+    for _ in range(count):
+        size = int(rng.integers(2, 40))
+        loss, mass = rng.normal(size=size), rng.dirichlet(np.ones(size))
+        made.append((Discrete(loss, np.log(mass), 0.0, 10.0 ** rng.uniform(-13, -9)), int(rng.integers(1, 6))))
+    return made
+
+
+def apart(laws: list[tuple[Discrete, int]]) -> list[Block]:
+    """Every phase in a block of its own, without padding."""
+    return [one for law in laws for one in blocks([law])]
+
+
+def test_laws_share_a_block_and_short_rows_are_padded_with_outcomes_of_no_mass() -> None:
+    laws = [(FEW, 3), (OTHER, 2), (SMALL, 7)]
+    (block,) = blocks(laws)
+    assert block.loss.shape == (3, 3)
+    assert block.log_mass[1, 2] == -math.inf
+    assert list(block.steps) == [3.0, 2.0, 7.0]
+    assert np.exp(block.log_mass).sum(axis=1) == pytest.approx([1.0, 1.0, 1.0])
+    assert block.loss[1, :2] == pytest.approx(OTHER.loss)
+    assert blocks([]) == []
+    only = block.part(block.loss > 0.2)
+    assert np.exp(only.log_mass).sum(axis=1) == pytest.approx([0.1, 0.2, 0.0])
+
+
+@pytest.mark.parametrize("most", [1, 60, 200, 10**6])
+def test_blocks_hold_all_laws_in_their_order_whatever_their_size(monkeypatch: pytest.MonkeyPatch, most: int) -> None:
+    monkeypatch.setattr(module, "_BLOCK", most)
+    laws = phases(1, 25)
+    made = blocks(laws)
+    assert [float(v) for block in made for v in block.steps] == [float(steps) for _, steps in laws]
+    assert [float(v) for block in made for v in block.weight_error] == [law.weight_error for law, _ in laws]
+    rows = [(loss, log_mass) for block in made for loss, log_mass in zip(block.loss, block.log_mass, strict=True)]
+    for (loss, log_mass), (law, _) in zip(rows, laws, strict=True):
+        assert list(loss[: law.loss.size]) == list(law.loss)
+        assert list(log_mass[: law.loss.size]) == list(law.log_mass)
+        assert np.isneginf(log_mass[law.loss.size :]).all()
+
+
+def test_a_block_is_not_much_larger_than_its_share_when_a_short_law_comes_first() -> None:
+    short = Discrete(np.zeros(2), np.log([0.5, 0.5]), 0.0, 0.0)
+    long = Discrete(np.zeros(5_000), np.full(5_000, -math.log(5_000)), 0.0, 0.0)
+    for block in blocks([(short, 1), *[(long, 1)] * 200]):
+        assert block.loss.size <= 2 * module._BLOCK
+
+
+@pytest.mark.parametrize(("cap", "jump"), [(math.inf, False), (0.8, False), (0.8, True), (1.7, True)])
+@pytest.mark.parametrize("gaussian", [0.0, 0.6])
+def test_phases_in_blocks_compose_as_they_do_one_by_one(cap: float, jump: bool, gaussian: float) -> None:
+    laws = phases(2, 12)
+    together = Composition(blocks(laws), gaussian, cap, jump)
+    single = Composition(apart(laws), gaussian, cap, jump)
+    assert together.total_steps == single.total_steps == sum(steps for _, steps in laws)
+    assert (together.rows, single.rows) == (12, 1)
+    with np.errstate(all="ignore"):
+        assert together.log_mgf(TILTS) == pytest.approx(single.log_mgf(TILTS), rel=1e-13)
+        for c in (0.3, 4.0):
+            if not jump:
+                assert together.moments(c) == pytest.approx(single.moments(c), rel=1e-12)
+            margin, most = (
+                together.weight_margin(c),
+                single.weight_margin(c),
+            )  # apart, the jump is counted in each phase
+            assert margin == pytest.approx(most, rel=1e-12) if not jump else 0.5 * most < margin <= most
+            for spacing, count in ((0.2, 30), (0.01, 300)):
+                one, other = together.spectrum(c, spacing, count), single.spectrum(c, spacing, count)
+                assert one.centre == pytest.approx(other.centre, rel=1e-13)
+                assert one.log_scale == pytest.approx(other.log_scale, rel=1e-13)
+                bound = one.rounding + other.rounding
+                assert (np.abs(one.values - other.values) <= bound).all()
+                assert one.rounding == pytest.approx(other.rounding, rel=0.2)
+
+
+def mixed(steps: tuple[int, int]) -> list[tuple[Discrete, int]]:
+    """Two phases; at a cap of one, all losses of the second are above it."""
+    high = Discrete(np.array([1.5, 2.0]), np.log([0.25, 0.75]), 0.0, 0.0)
+    return [(FEW, steps[0]), (high, steps[1])]
+
+
+def test_a_phase_without_losses_below_the_cap_leaves_nothing_or_a_refusal() -> None:
+    """With one such step every sum has its jump there; with more, no sum has exactly one. Never a finite wrong number."""
+    with np.errstate(all="ignore"):
+        none = Composition(blocks(mixed((3, 1))), 0.0, 1.0)
+        assert (none.log_mgf(TILTS) == -math.inf).all()
+        spectrum = none.spectrum(0.5, 0.1, 20)
+        values = spectrum.values * math.exp(spectrum.log_scale)
+        assert not (np.isfinite(values) & (values != 0.0)).any()
+        for steps in (1, 2):
+            one = Composition(blocks(mixed((3, steps))), 0.0, 1.0, jump=True)
+            log_mgf = one.log_mgf(TILTS)
+            assert not np.isfinite(log_mgf).any()
+            spectrum = one.spectrum(0.5, 0.1, 20)
+            values = spectrum.values * math.exp(min(spectrum.log_scale, 700.0))
+            assert not (np.isfinite(values) & np.isfinite(spectrum.rounding) & (values != 0.0)).any()
+
+
+def test_a_phase_without_losses_above_the_cap_has_no_jump() -> None:
+    low = Discrete(np.array([-0.2, 0.1]), np.log([0.5, 0.5]), 0.0, 0.0)
+    with np.errstate(all="ignore"):
+        both = Composition(blocks([(FEW, 2), (low, 3)]), 0.0, 0.5, jump=True)
+        alone = Composition(blocks([(FEW, 2)]), 0.0, 0.5, jump=True)
+        rest = Composition(blocks([(low, 3)]))
+        assert both.log_mgf(TILTS) == pytest.approx(alone.log_mgf(TILTS) + rest.log_mgf(TILTS), rel=1e-12)
+        assert (both.spectrum(1.0, 0.1, 30).rounding < 1e-12).all()
+
+
+def test_a_jump_and_no_jump_add_up_to_the_whole() -> None:
+    discrete = discretise_above(equal_cells(usual_law(0.6), 9.0, 0.1))
+    c = np.array([0.0, 0.5, 2.0])
+    steps, cap = 4, 0.7
+    whole = blocks([(discrete, steps)])
+    none = Composition(whole, 0.0, cap).log_mgf(c)
+    one = Composition(whole, 0.0, cap, jump=True).log_mgf(c)
+    mass, loss = np.exp(discrete.log_mass), discrete.loss
+    small = np.array([(mass * np.exp(v * loss))[loss <= cap].sum() for v in c])
+    big = np.array([(mass * np.exp(v * loss))[loss > cap].sum() for v in c])
+    assert np.exp(none) == pytest.approx(small**steps, rel=1e-12)
+    assert np.exp(one) == pytest.approx(steps * big * small ** (steps - 1), rel=1e-12)
+
+
+@pytest.mark.parametrize("cap", [0.8, 1.7])
+def test_the_transform_of_a_jump_is_that_of_all_sums_with_one_loss_above_the_cap(cap: float) -> None:
+    laws, c = [(FEW, 2), (OTHER, 1), (Discrete(np.array([-0.3, 1.0, 2.0]), np.log([0.7, 0.2, 0.1]), 0.0, 0.0), 2)], 0.9
+    with np.errstate(all="ignore"):
+        spectrum = Composition(blocks(laws), 0.0, cap, jump=True).spectrum(c, 0.3, 50)
+    z = c + 0.3j * np.arange(50)
+    steps = [law for law, count in laws for _ in range(count)]
+
+    def transform(law: Discrete, big: bool) -> np.ndarray:
+        keep = (law.loss > cap) == big
+        return np.exp(np.outer(z, law.loss[keep])) @ np.exp(law.log_mass[keep])
+
+    exact = sum(np.prod([transform(law, i == k) for i, law in enumerate(steps)], axis=0) for k in range(len(steps)))
+    found = spectrum.values * np.exp(spectrum.log_scale + 1j * z.imag * spectrum.centre)
+    assert (np.abs(found - exact) <= (spectrum.rounding + 1e-14) * math.exp(spectrum.log_scale)).all()
+
+
+@pytest.mark.parametrize("jump", [False, True])
+def test_values_are_relative_to_the_largest(jump: bool) -> None:
+    """What is left out at high frequencies is bounded by one, also where several phases may have the jump."""
+    composition = Composition(blocks([(FEW, 2)] * 5), 0.0, 0.5 if jump else math.inf, jump)
+    with np.errstate(all="ignore"):
+        spectrum = composition.spectrum(0.7, 0.2, 40)
+    assert np.abs(spectrum.values).max() <= 1 + 1e-12
+
+
+def test_moments_are_the_derivatives_of_the_logarithm() -> None:
+    whole = Composition(blocks([(FEW, 3), (OTHER, 5)]), 0.4)
+    for c in (0.1, 1.0, 8.0):
+        value, slope, curvature = whole.moments(c)
+        h = 1e-4 * c
+        low, middle, high = whole.log_mgf(np.array([c - h, c, c + h]))
+        assert value == pytest.approx(middle, rel=1e-13)
+        assert slope == pytest.approx((high - low) / (2 * h), rel=1e-6)
+        assert curvature == pytest.approx((high - 2 * middle + low) / h**2, rel=1e-3)
+
+
+def test_the_margin_of_the_weights_grows_with_their_error_the_steps_and_the_tilt() -> None:
+    def margin(error: float, steps: int, c: float) -> float:
+        law = Discrete(FEW.loss, FEW.log_mass, 0.0, error)
+        return Composition(blocks([(law, steps)])).weight_margin(c)
+
+    tilted = Tilted(2.0, blocks([(FEW, 1)])[0])
+    reach = float(tilted.spread[0] + abs(tilted.centre[0]))
+    assert margin(1e-9, 9, 2.0) == pytest.approx(1e-9 * (15 * 3 + 2.0 * 9 * reach))
+    assert margin(0.0, 9, 2.0) == 0.0
+    law = Discrete(FEW.loss, FEW.log_mass, 0.0, 1e-9)
+    small = Composition(blocks([(law, 9)]), 0.0, 0.5).weight_margin(2.0)
+    jump = Composition(blocks([(law, 9)]), 0.0, 0.5, jump=True).weight_margin(2.0)
+    assert jump == pytest.approx(small + 1e-9 * 2.0 * 0.9)  # one loss more, of 0.9
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_transform_stays_below_its_bound_after_its_last_frequency(kind: str) -> None:
+    """Beyond the cut, up to the limit, at frequencies between the samples too; both parts of the bound are used."""
+    cuts = 0
+    for seed in range(40):
+        rng = np.random.default_rng([7, seed, KINDS.index(kind)])
+        laws = [(random_law(rng, kind, 30), int(10 ** rng.uniform(0, 6))) for _ in range(rng.integers(1, 3))]
+        whole = Composition(blocks(laws), float(rng.choice([0.0, 0.0, 0.3])))
+        c, tolerance = 10.0 ** rng.uniform(-1, 1), 10.0 ** rng.uniform(-12, -4)
+        deviation = max(float(one.deviation.max()) for one in whole.tilted(c))
+        limit = 10.0 ** rng.uniform(-2, 1.5) / deviation
+        with np.errstate(all="ignore"):  # a law of almost one outcome has a limit beyond floats
+            cut, bound = whole.decays_after(c, limit, tolerance)
+        if cut == limit:
+            continue
+        cuts += 1
+        assert bound <= tolerance
+        u = np.concatenate([np.geomspace(cut, limit, 1500), np.linspace(cut, limit, 1500)])
+        log_modulus = -0.5 * whole.gaussian * np.square(u)
+        for one in whole.tilted(c):
+            for row in range(one.steps.size):
+                values = np.exp(1j * np.outer(u, one.away[row])) @ one.weights[row]
+                with np.errstate(divide="ignore"):
+                    log_modulus += one.steps[row] * np.log(np.abs(values))
+        assert np.exp(log_modulus.max()) <= bound * (1 + 1e-6)
+    assert cuts >= 5 or kind == "rare"  # with one rare hit the transform never dies out
+
+
+@pytest.mark.parametrize("count", [2, 64, 65, 3000])
+def test_both_ways_to_transform_meet_their_stated_error(count: int) -> None:
+    """Multiplication for few frequencies, series and fast transform for many, against direct sums, row by row."""
+    rng = np.random.default_rng(count)
+    laws = [(random_law(rng, "wide", 300), 1), (random_law(rng, "pair", 40), 3)]
+    (one,) = Composition(blocks(laws)).tilted(0.7)
+    spacing = 3.0 / float(one.deviation.max()) / count
+    values, own = one.transform(spacing, count)
+    bound = one.error(spacing * np.arange(count), own)
+    for row in range(2):
+        turns = np.multiply.outer(spacing * np.arange(count).astype(LONG), one.away[row].astype(LONG))
+        weights = one.weights[row].astype(LONG)
+        exact = np.cos(turns) @ weights + 1j * (np.sin(turns) @ weights)
+        assert (np.abs(values[row] - exact.astype(complex)) <= bound[row]).all()

@@ -1,0 +1,47 @@
+"""The constants of rounding: outward means outward, and each stands in the right place next to the others."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+
+from filet.accounting.proving import rounding
+from filet.accounting.proving.rounding import UNIT, down, expm1_or_infinite, up
+
+
+@pytest.mark.parametrize("value", [5e-300, 1e-12, 0.3, 1.0, 7.5e11])
+def test_moving_outward_goes_beyond_the_rounding_of_any_formula(value: float) -> None:
+    assert value * (1 + 1e-12) < up(value) <= value * (1 + 1e-10)
+    assert value * (1 - 1e-10) <= down(value) < value * (1 - 1e-12)
+    assert up(value, 0.5) == 1.5 * value
+    assert down(value, 0.5) == 0.5 * value
+
+
+def test_zero_stays_zero_and_infinity_stays_infinite() -> None:
+    assert up(0.0) == down(0.0) == 0.0
+    assert up(math.inf) == down(math.inf) == math.inf
+
+
+def test_an_error_in_the_exponent_is_small_or_infinite() -> None:
+    assert expm1_or_infinite(1e-20) == 1e-20
+    assert expm1_or_infinite(0.0999) == pytest.approx(math.exp(0.0999) - 1, rel=1e-14)
+    assert expm1_or_infinite(0.1) == expm1_or_infinite(800.0) == expm1_or_infinite(math.nan) == math.inf
+
+
+def test_the_unit_bounds_one_rounding() -> None:
+    rng = np.random.default_rng(3)
+    x, y = rng.uniform(1.0, 2.0, size=(2, 1000))
+    for computed, exact in ((x * y, x.astype(np.longdouble) * y), (x + y, x.astype(np.longdouble) + y)):
+        off = np.abs(computed - exact) / exact
+        assert off.max() <= UNIT
+        assert off.max() > 0.4 * UNIT
+
+
+def test_masses_that_are_not_trusted_are_covered_by_what_stands_for_them() -> None:
+    smallest = np.finfo(float).smallest_normal
+    assert smallest < rounding.DROPPED  # what is kept in lower bounds has all its digits
+    assert rounding.RESOLVED > rounding.UNDERFLOW > 1e4 * smallest  # all cells of a law that underflow together
+    assert rounding.LIGHTEST >= rounding.RESOLVED
+    assert rounding.NEGLIGIBLE * 1e4 < 0.01 * rounding.TRANSFORM_ERROR  # thousands of dropped weights

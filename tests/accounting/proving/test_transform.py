@@ -1,0 +1,65 @@
+"""Fast transforms of discrete losses: every way to compute one against direct sums in extended precision."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from tests.accounting.laws import LONG
+
+from filet.accounting.proving.rounding import TRANSFORM_ERROR, UNIT
+from filet.accounting.proving.transform import by_powers, by_series, characteristic
+
+
+def direct(turns: np.ndarray, weights: np.ndarray) -> np.ndarray:
+    """sum_i weights_i e^{i turns_ji} in extended precision."""
+    heavy = weights.astype(LONG)
+    return (np.cos(turns) @ heavy + 1j * (np.sin(turns) @ heavy)).astype(complex)
+
+
+def test_the_fast_transform_stays_within_its_error_bound() -> None:
+    rng = np.random.default_rng(1)
+    for sources, count, spacing in [(1000, 50, 0.3), (3000, 500, 0.01), (3000, 20_000, 1e-3), (500, 3, 2.0)]:
+        x = rng.normal(size=sources)
+        weights = rng.exponential(size=sources)
+        weights /= weights.sum()
+        values = characteristic(x, weights, spacing, count)
+        picked = np.unique(np.linspace(0, count - 1, 40).astype(int))
+        for j in picked:
+            angle = np.remainder(x.astype(np.longdouble) * spacing * j, 2 * np.longdouble(np.pi))
+            exact = (weights * np.exp(1j * angle.astype(float))).sum()
+            phase = 4 * 2.0**-53 * spacing * j * np.abs(x).max()
+            assert abs(values[j] - exact) <= TRANSFORM_ERROR + phase
+
+
+@pytest.mark.parametrize("count", [1000, 20_000, 200_000])
+def test_a_single_negative_position_is_transformed_within_the_stated_error(count: int) -> None:
+    j = np.arange(count).astype(LONG)
+    for x in (-0.77, -1.0, -1.3, 1.3):
+        values = characteristic(np.array([x]), np.ones(1), 1.0 / count, count)
+        angle = j * LONG(1.0 / count) * LONG(x)
+        off = np.hypot((values.real - np.cos(angle)).astype(float), (values.imag - np.sin(angle)).astype(float))
+        assert off.max() <= TRANSFORM_ERROR
+
+
+@pytest.mark.parametrize("count", [1, 2, 64])
+def test_powers_transform_every_row_by_itself(count: int) -> None:
+    rng = np.random.default_rng(count)
+    positions, weights = rng.normal(size=(3, 50)), rng.dirichlet(np.ones(50), size=3)
+    weights[1, 20:] = 0.0  # a shorter row
+    values = by_powers(positions, weights, 0.3, count)
+    assert values.shape == (3, count)
+    for row in range(3):
+        turns = np.multiply.outer(0.3 * np.arange(count).astype(LONG), positions[row].astype(LONG))
+        off = np.abs(values[row] - direct(turns, weights[row]))
+        assert (off <= 4 * count * UNIT + 4 * UNIT * 0.3 * count * np.abs(positions[row]).max()).all()
+
+
+def test_the_power_series_is_exact_to_rounding_up_to_half_a_radian() -> None:
+    rng = np.random.default_rng(8)
+    turns, weights = rng.uniform(-0.5, 0.5, size=400), rng.dirichlet(np.ones(400))
+    turns[:2] = -0.5, 0.5
+    share = np.linspace(0.0, 1.0, 301)
+    values = by_series(turns, weights, share)
+    off = np.abs(values - direct(np.multiply.outer(share.astype(LONG), turns.astype(LONG)), weights))
+    assert off.max() <= 16 * UNIT
+    assert values[0] == pytest.approx(weights.sum(), abs=4 * UNIT)

@@ -1,0 +1,275 @@
+"""What is proven: evidence counts every error on the safe side, and brackets only narrow."""
+
+from __future__ import annotations
+
+import math
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+from tests.accounting.laws import FEW, Counted, own_deltas
+
+from filet import Bounds
+from filet.accounting.proving import verdict as module
+from filet.accounting.proving.cells import Discrete
+from filet.accounting.proving.line import LinePlan
+from filet.accounting.proving.verdict import DeltaBracket, EpsilonBracket, Evidence, Verdict, proves
+from filet.accounting.proving.view import View
+from filet.accounting.searching.tilts import propose_evidence
+from filet.errors import NotCertifiedError
+
+TILTS = np.concatenate([[0.0], 2.0 ** np.arange(-4.0, 4.1, 0.25)])
+PLAN = LinePlan(1.5, 0.01, 20.0, 60.0, TILTS)
+
+
+class Reader:
+    """Stands for a line whose transform reads 3 / (1 + epsilon), in units of e^-1, with all its errors."""
+
+    c, s, drift, u = 1.0, 0.25, 0.125, np.zeros(1)
+
+    def __init__(self, curved: bool, log_unit: float = -1.0) -> None:
+        self.curved, self._log_unit = curved, log_unit
+
+    def log_unit(self, _: float) -> float:
+        return self._log_unit
+
+    def read(self, epsilon: float) -> SimpleNamespace:
+        return SimpleNamespace(value=3.0 / (1.0 + epsilon), slope=-1.0, error=0.1, alias=0.02, excess=0.003)
+
+
+def evidence(above: bool, lines: list[Any], uncovered: float = 0.0) -> Evidence:
+    made = object.__new__(Evidence)
+    made.view = SimpleNamespace(above=above, infinite=0.01 if above else 0.0, slack=0.05)  # type: ignore[assignment]
+    made.lines, made.uncovered = lines, uncovered
+    return made
+
+
+def test_a_verdict_counts_every_error_on_the_safe_side() -> None:
+    lines, log_delta, unit = [Reader(True), Reader(False)], -5.0, math.exp(4.0)
+    rest = (0.01 + 0.02) * math.exp(5.0)
+    above = evidence(True, lines, 0.02).delta_bound(2.0, log_delta)
+    assert above.bound == pytest.approx(rest + 2 * unit * (3.0 / 2.825 + 0.1))
+    assert above.slope == pytest.approx(-2 * unit)
+    assert above.error == pytest.approx(rest + 2 * unit * 0.12)
+    # from below: the uncovered part does not count, and where no curvature is known the whole shift is taken off
+    below = evidence(False, lines, 0.02).delta_bound(2.0, log_delta)
+    assert below.bound == pytest.approx(unit * (3.0 / 3.05 + 3.0 / 3.30 - 2 * 0.123))
+    assert below.error == pytest.approx(2 * unit * 0.12)
+
+
+@pytest.mark.parametrize("log_unit", [710.0, math.inf, math.nan])
+def test_what_is_beyond_floats_proves_nothing(log_unit: float) -> None:
+    beyond = evidence(True, [Reader(True, log_unit)]).delta_bound(2.0, -5.0)
+    assert math.isnan(beyond.bound)
+    assert beyond.error == math.inf
+    assert math.isfinite(evidence(True, [Reader(True, 690.0)]).delta_bound(2.0, -5.0).bound)
+
+
+def test_without_a_cap_there_is_one_line_and_with_one_there_are_two_and_a_rest() -> None:
+    view = View([(FEW, 4)], 0.0, True)
+    whole = Evidence(view, [PLAN])
+    assert whole.uncovered == 0.0
+    assert [line.composition for line in whole.lines] == [view.whole]
+    other = LinePlan(2.5, 0.1, 20.0, 60.0, TILTS)
+    split = Evidence(view, [PLAN, other], 0.5)
+    assert [(line.composition.cap, line.composition.jump, line.c) for line in split.lines] == [
+        (0.5, False, 1.5),
+        (0.5, True, 2.5),
+    ]
+    chance = 4 * 0.1  # the chance of two jumps is at most half its square
+    assert chance**2 / 2 * (1 + 1e-10) < split.uncovered <= chance**2 / 2 * (1 + 2e-9)
+    assert split.c == 2.5
+    assert split.nodes == split.lines[0].u.size > split.lines[1].u.size
+    with pytest.raises(ValueError, match="unpack"):
+        Evidence(view, [PLAN, other])
+    with pytest.raises(ValueError, match="zip"):
+        Evidence(view, [PLAN], 0.5)
+
+
+@pytest.mark.parametrize("cap", [math.inf, 0.95, 0.5, 0.05, -0.1])
+def test_the_exact_delta_lies_between_the_verdicts(cap: float) -> None:
+    laws = [(FEW, 3), (Discrete(FEW.loss * 0.7, FEW.log_mass, 0.0, 0.0), 1)]
+    exact = Counted(laws)
+    with np.errstate(all="ignore"):
+        above, below = (
+            Evidence(View(laws, 0.0, above), [PLAN] * (1 if cap == math.inf else 2), cap) for above in (True, False)
+        )
+        for epsilon in (0.0, 0.3, 1.1, 2.2):
+            delta = float(exact.delta(epsilon))
+            upper, lower = (one.delta_bound(epsilon, math.log(delta)).bound for one in (above, below))
+            assert not upper < 1.0  # NaN where no loss is above the cap
+            assert not lower > 1.0 - 0.5 * float(exact.infinite) / delta  # infinite losses do not count from below
+            if cap == math.inf:
+                assert upper < 1.2
+                assert lower > 0.4 or epsilon > 2.0
+
+
+def test_a_scale_that_is_lost_to_rounding_is_refused() -> None:
+    near = Discrete(np.array([-4e-15, 6e-15, 1.2e-14]), np.log([0.5, 0.3, 0.2]), 0.0, 0.0)
+    far = Discrete(np.array([-5.0, 891.38874672, 1015.12963881]), np.array([-30.0, -2e-6, -13.0]), 0.0, 0.0)
+    laws, epsilon = [(near, 1), (far, 1)], 1015.12963881
+    log_delta = float(np.log(Counted(laws).delta(epsilon)))
+    with np.errstate(all="ignore"):
+        for above in (True, False):
+            found = propose_evidence(View(laws, 0.0, above), epsilon, log_delta, 8.0)
+            lost = max(line.c for line in found.lines) * epsilon * 2.0**-53 > 0.5
+            assert not lost or math.isnan(found.delta_bound(epsilon, log_delta).bound)
+
+
+class Says:
+    """Stands for evidence that says the same everywhere."""
+
+    def __init__(self, above: bool, bound: float, resolved: bool = True) -> None:
+        self.view: Any = SimpleNamespace(above=above, resolved=resolved)
+        self.bound = bound
+
+    def delta_bound(self, *_: float) -> Verdict:
+        return Verdict(self.bound, -1.0, 0.0)
+
+
+@pytest.mark.parametrize(("above", "bound", "proven"), [
+    (True, 1.0, True), (True, 0.3, True), (True, 1.0 + 1e-9, False), (True, 0.0, False), (True, -1.0, False),
+    (True, math.nan, False), (False, 1.0, True), (False, 7.0, True), (False, 1.0 - 1e-9, False), (False, math.nan, False)])  # fmt: skip
+def test_only_a_bound_on_the_right_side_of_the_goal_proves(above: bool, bound: float, proven: bool) -> None:
+    says: Any = Says(above, bound)
+    assert proves(says, 0.5, -5.0) is proven
+    bracket = EpsilonBracket(math.exp(-5.0))
+    assert bracket.read(says, 2.0).bound == pytest.approx(bound, nan_ok=True)
+    expected = (0.0, math.inf) if not proven else (0.0, 2.0) if above else (2.0, math.inf)
+    assert bracket.bounds == pytest.approx(expected, rel=2e-11)
+    assert bracket.upper > 2.0  # outward
+    assert bracket.lower < 2.0
+
+
+def test_what_is_not_resolved_or_negative_proves_nothing() -> None:
+    bracket = EpsilonBracket(1e-3)
+    bracket.read(Says(False, 5.0, resolved=False), 2.0)  # type: ignore[arg-type]
+    bracket.read(Says(True, 0.5), -1.0)  # type: ignore[arg-type]
+    assert bracket.bounds == Bounds(0.0, math.inf)
+    assert not proves(Says(False, 5.0, resolved=False), 2.0, -5.0)  # type: ignore[arg-type]
+    delta = DeltaBracket(2.0)
+    delta.read(Says(False, 5.0, resolved=False), -7.0)  # type: ignore[arg-type]
+    assert delta.bounds == Bounds(0.0, 1.0)
+
+
+def test_a_bracket_of_epsilon_only_narrows() -> None:
+    bracket = EpsilonBracket(1e-3)
+    for above, epsilon in (
+        (True, 3.0),
+        (True, 5.0),
+        (False, 1.0),
+        (False, 0.5),
+        (True, 2.0),
+        (False, 1.5),
+        (True, 9.0),
+    ):
+        bracket.read(Says(above, 1.0), epsilon)  # type: ignore[arg-type]
+    assert bracket.bounds == pytest.approx((1.5, 2.0), rel=2e-11)
+    assert (bracket.delta, bracket.log_delta) == (1e-3, math.log(1e-3))
+
+
+def test_bounds_of_epsilon_that_cross_are_refused() -> None:
+    bracket = EpsilonBracket(1e-3)
+    bracket.read(Says(True, 1.0), 1.5)  # type: ignore[arg-type]
+    message = r"^the bounds 1\.9+\d* and 1\.50\d* of epsilon at delta=0\.001 contradict each other; please report these"
+    with pytest.raises(NotCertifiedError, match=message):
+        bracket.read(Says(False, 1.0), 2.0)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(("above", "below", "expected"), [
+    ([0.8, 0.6, 0.5], [0.3, 0.4], (0.4, 0.5)),
+    ([0.8, 0.6, 0.7], [0.3, 0.2], (0.3, 0.6)),  # nothing is forgotten
+    ([math.nan, math.nan, 0.5], [math.nan, 0.4], (0.4, 0.5)),
+    ([0.0, -1.0, 0.5], [-1.0, 0.4], (0.4, 0.5)),
+    ([math.nan], [math.nan], (0.0, math.inf)),
+])  # fmt: skip
+def test_a_bracket_of_delta_counts_only_what_was_read(
+    above: list[float], below: list[float], expected: tuple[float, float]
+) -> None:
+    bracket, scale = DeltaBracket(0.3), math.exp(-7.0)
+    for bound in above:
+        bracket.read(Says(True, bound), -7.0)  # type: ignore[arg-type]
+    for bound in below:
+        bracket.read(Says(False, bound), -7.0)  # type: ignore[arg-type]
+    lower, upper = expected[0] * scale, min(expected[1] * scale, 1.0)
+    assert bracket.bounds == pytest.approx((lower, upper), rel=2e-11)
+    assert bracket.lower <= lower  # outward
+    assert bracket.upper >= upper
+
+
+def test_deltas_that_cross_are_refused() -> None:
+    bracket = DeltaBracket(0.3)
+    bracket.read(Says(True, 0.5), math.log(1e-3))  # type: ignore[arg-type]
+    message = r"^the bounds 0\.0007\d* and 0\.0005\d* of delta at epsilon=0\.3 contradict each other"
+    with pytest.raises(NotCertifiedError, match=message):
+        bracket.read(Says(False, 0.75), math.log(1e-3))  # type: ignore[arg-type]
+
+
+def test_crude_bounds_of_epsilon_are_those_of_the_view() -> None:
+    view = View([(FEW, 3)], 0.0, True)
+    bracket = EpsilonBracket(view.distance)
+    bracket.crude(view, 5e-5)
+    assert bracket.bounds == Bounds(0.0, 0.0)  # total variation distances add up
+    bracket = EpsilonBracket(1e-2)
+    bracket.crude(view, 5e-5)
+    assert bracket.upper == min(view.chernoff_epsilon(math.log(1e-2)), view.largest * (1 + 1e-11))
+    rare = EpsilonBracket(0.9 * view.infinite)
+    rare.crude(view, 5e-5)
+    assert rare.upper == math.inf  # infinite losses weigh more than delta
+    below = EpsilonBracket(1e-2)
+    below.crude(View([(FEW, 3)], 0.0, False), 5e-5)
+    assert below.bounds == Bounds(0.0, math.inf)
+
+
+def test_basic_composition_proves_the_smallest_of_its_goals_and_none_beside_a_gaussian() -> None:
+    tiny = Discrete(np.array([-1e-6, 3e-6]), np.log([0.75, 0.25]), 1e-12, 0.0)
+    goals = [5e-5 / 2**k for k in range(14)]
+
+    def upper(delta: float, gaussian: float = 0.0, most: float = 5e-5) -> float:
+        bracket, view = EpsilonBracket(delta), View([(tiny, 10)], gaussian, True)
+        view.__dict__["_log_peaks"] = np.full(180, math.inf)  # no other bound
+        view.largest = math.inf
+        bracket.crude(view, most)
+        return bracket.upper
+
+    best = min(goal for goal in goals if own_deltas(goal / 10, [(tiny, 10)]) <= 3e-6)
+    assert upper(3e-6) == best == 2.5e-5
+    assert upper(1e-10) == 5e-5
+    assert upper(1e-12) == math.inf
+    assert upper(3e-6, gaussian=1e-12) == math.inf
+    assert upper(3e-6, most=0.0) == math.inf
+
+
+def test_crude_bounds_of_delta_come_from_the_steps_themselves_and_from_few_small_losses() -> None:
+    view = View([(FEW, 50)], 0.0, True)
+    for epsilon in (0.0, 4.0, 30.0):
+        bracket = DeltaBracket(epsilon)
+        bracket.crude(view)
+        own = float(view.separate(np.array([epsilon / 50]))[0])
+        assert bracket.bounds == Bounds(0.0, min(own, view.chernoff_delta(epsilon), 1.0))
+    loud = View([(Discrete(FEW.loss * 30, FEW.log_mass, 0.0, 0.0), 500)], 0.0, False)
+    bracket = DeltaBracket(3.0)
+    bracket.crude(loud)
+    assert bracket.bounds == Bounds(loud.floor_delta(3.0), 1.0)
+
+
+def test_a_closed_form_proves_at_the_points_where_it_is_looked_at() -> None:
+    class Form:
+        def delta_bounds(self, epsilon: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+            return np.exp(-epsilon) * 0.99, np.exp(-epsilon) * 1.01
+
+    bracket = EpsilonBracket(math.exp(-2.0))
+    bracket.read_exact(Form(), np.array([0.5, 3.0, 1.5, 2.005, 2.5]))
+    assert bracket.bounds == Bounds(1.5, 2.5)
+    bracket.read_exact(Form(), np.array([1.0, 4.0]))
+    assert bracket.bounds == Bounds(1.5, 2.5)
+
+
+def test_only_verdicts_and_crude_bounds_narrow_a_bracket() -> None:
+    """Searching can call nothing else: what stores a bound is private, and bounds are values."""
+    public = {name for name in vars(EpsilonBracket) if not name.startswith("_")}
+    assert public == {"read", "crude", "read_exact", "bounds"}
+    assert {name for name in vars(DeltaBracket) if not name.startswith("_")} == {"read", "crude", "bounds"}
+    assert isinstance(EpsilonBracket(0.1).bounds, Bounds)
+    assert module.contradiction("x", 2.0, 1.0, "y").args[0].endswith("please report these parameters")

@@ -1,0 +1,142 @@
+"""A run seen from one side: its crude bounds against sums term by term, and what they allow for rounding."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from scipy.special import log_ndtr, ndtr
+from scipy.stats import binom
+from tests.accounting.laws import FEW, OTHER, SKEW, SMALL, own_deltas
+
+from filet.accounting.proving.cells import Discrete
+from filet.accounting.proving.view import View
+
+
+def test_separate_deltas_are_those_of_the_steps() -> None:
+    laws = [(FEW, 3), (OTHER, 2)]
+    view = View(laws, 0.0, True)
+    for epsilon in (0.0, 0.05, 0.1, 0.2, 0.5, 0.8999):
+        exact = own_deltas(epsilon, laws)
+        assert exact < float(view.separate(np.array([epsilon]))[0]) <= exact * (1 + 2e-9)
+    assert view.distance == float(view.separate(np.zeros(1))[0])
+    # a Gaussian of squared shift 0.8 is at total variation 2 Phi(mu / 2) - 1
+    shifted = View(laws, 0.8, True).separate(np.array([0.2]))[0]
+    assert shifted == pytest.approx(own_deltas(0.2, laws) + math.erf(math.sqrt(0.8) / 2 / math.sqrt(2)), rel=2e-9)
+    assert view.infinite == pytest.approx(3 * FEW.infinite)
+    assert View(laws, 0.0, False).infinite == 0.0  # a lower bound may not count on infinite losses
+
+
+def test_several_epsilons_and_several_laws_of_different_sizes_are_one_question() -> None:
+    laws = [(FEW, 3), (OTHER, 2), (SMALL, 9), (SKEW, 1)]
+    found = View(laws, 0.0, True).separate(np.array([0.0, 0.1, 0.25, 3.0]))
+    assert found == pytest.approx([own_deltas(e, laws) for e in (0.0, 0.1, 0.25, 3.0)], rel=2e-9)
+
+
+def test_the_expected_number_of_large_losses_is_counted() -> None:
+    view = View([(SMALL, 3), (SKEW, 2)], 0.0, True)
+    assert view.chance_above(0.05) == pytest.approx(3 * 0.3 + 2 * 0.1)
+    assert view.chance_above(0.11) == pytest.approx(2 * 0.1)
+    assert view.chance_above(0.2) == 0.0
+    assert view.chance_above(-math.inf) == pytest.approx(5.0)
+
+
+def test_crude_bounds_allow_for_rounded_losses() -> None:
+    exact, rounded = (Discrete(FEW.loss, FEW.log_mass, 0.0, 0.0, difference) for difference in (1e-3, 1e9))
+    sharp, blunt = View([(exact, 5)], 0.0, True), View([(rounded, 5)], 0.0, True)
+    slack = 1e9 * (4e-16 * 5 + 1e-12 * math.sqrt(5))
+    assert blunt.slack == pytest.approx(slack)
+    assert blunt.largest == pytest.approx(sharp.largest + slack, rel=1e-9)
+    assert float(blunt.separate(np.array([0.5]))[0]) == pytest.approx(own_deltas(0.5 - 1e-3, [(exact, 5)]), rel=1e-8)
+    assert blunt.chernoff_delta(2.0) == pytest.approx(sharp.chernoff_delta(2.0 - slack), rel=1e-9)
+    assert blunt.chernoff_epsilon(-3.0) == pytest.approx(sharp.chernoff_epsilon(-3.0) + slack, rel=1e-9)
+    assert View([(OTHER, 1)], 0.0, True).chernoff_epsilon(math.log(0.15)) < 0.3
+
+
+def test_crude_bounds_allow_for_the_error_of_binomial_weights() -> None:
+    exact, rough = (Discrete(FEW.loss, FEW.log_mass, 0.0, error, 1e-3) for error in (0.0, 1e-6))
+    for above in (True, False):
+        sharp, blunt = View([(exact, 5), (OTHER, 2)], 0.0, above), View([(rough, 5), (OTHER, 2)], 0.0, above)
+        assert blunt.weight_error == 1e-6
+        assert blunt.largest == pytest.approx(sharp.largest * (1 + 1e-6), rel=1e-9)
+        assert blunt.rounding == pytest.approx(5e-6, rel=1e-5)
+        at = np.array([0.5])
+        assert blunt.separate(at)[0] > sharp.separate(at * (1 - 0.99e-6))[0] * (1 + 1.9e-6)
+        assert blunt.chernoff_delta(2.0) == pytest.approx(sharp.chernoff_delta(2.0 - 2e-6) * math.exp(5e-6), rel=1e-9)
+        assert blunt.chernoff_epsilon(-3.0) > sharp.chernoff_epsilon(-3.0) * (1 + 1e-6)
+    few, many = (View([(Discrete(np.array([9.0]), np.zeros(1), 0.0, error), 5)], 0.0, False) for error in (0.0, 1e-6))
+    assert few.floor_delta(3.0) * (1 - 1e-5) < many.floor_delta(3.0) < few.floor_delta(3.0) * (1 - 4e-6)
+    assert View([(rough, 11)], 0.0, False).floor_delta(0.0) == 0.0  # more error than is allowed for
+
+
+@pytest.mark.parametrize("steps", [1, 30, 3000])
+def test_chernoff_bounds_are_above_the_truth_and_not_far(steps: int) -> None:
+    p, loss = 0.01, 1.0
+    other = -math.log1p(-p * math.expm1(-loss) / (1 - p))
+    law = Discrete(np.array([other, loss]), np.array([math.log1p(-p), math.log(p)]), 1e-30, 0.0)
+    view = View([(law, steps)], 0.0, True)
+    hits = np.arange(steps + 1)
+    log_mass = binom.logpmf(hits, steps, p)
+    mean, deviation = steps * (p * loss + (1 - p) * other), math.sqrt(steps * p * (1 - p)) * (loss - other)
+    for epsilon in (0.5, mean + 3 * deviation, mean + 7 * deviation):
+        gains = -np.expm1(np.minimum(epsilon - hits * loss - (steps - hits) * other, 0.0))
+        exact = math.fsum(np.exp(log_mass) * gains)
+        assert exact <= view.chernoff_delta(epsilon) <= min(1.0, 30 * exact)
+        if epsilon > mean + deviation:
+            assert epsilon <= view.chernoff_epsilon(math.log(exact)) <= 1.2 * epsilon + 1.0
+    assert view.chernoff_delta(1e9) == pytest.approx(view.infinite)
+    half = Discrete(np.array([0.3]), np.log([0.5]), 0.5, 0.0)
+    assert View([(half, 1)], 0.0, True).chernoff_delta(0.0) <= 1.0
+    assert view.chernoff_epsilon(math.log(view.infinite) - 1e-9) == math.inf
+
+
+@pytest.mark.parametrize("gaussian", [0.0, 300.0])
+def test_the_floor_of_a_delta_near_one_is_below_it_and_near(gaussian: float) -> None:
+    law = Discrete(np.array([-0.7, 0.6]), np.log([0.3, 0.7]), 0.0, 0.0)
+    view = View([(law, 400)], gaussian, False)
+    hits = np.arange(401)
+    totals, mass = hits * 0.6 - (400 - hits) * 0.7, binom.pmf(hits, 400, 0.7)
+    mu, most = math.sqrt(gaussian), 0.0
+    for epsilon in (0.0, 2.0, 40.0, 70.0, 84.0, 120.0, 300.0):
+        rest = epsilon - totals
+        if gaussian:
+            gains = ndtr(mu / 2 - rest / mu) - np.exp(rest + log_ndtr(-mu / 2 - rest / mu))
+        else:
+            gains = -np.expm1(np.minimum(rest, 0.0))
+        exact, floor = math.fsum(mass * gains), view.floor_delta(epsilon)
+        assert 0.0 <= floor <= exact
+        assert floor > 0.999 or exact < 1 - 1e-6
+        most = max(most, floor)
+    assert most > 0.999
+    assert View([(law, 400)], gaussian, True).floor_delta(2.0) == 0.0  # dominating losses prove nothing from below
+    atom = View([(Discrete(np.array([3.0]), np.zeros(1), 0.0, 0.0), 1)], 0.0, False)
+    assert atom.floor_delta(0.0) <= -math.expm1(-3.0)
+    half = View([(Discrete(law.loss, law.log_mass - math.log(2.0) / 400, 0.0, 0.0), 400)], gaussian, False)
+    assert half.floor_delta(2.0) == pytest.approx(view.floor_delta(2.0) / 2, rel=1e-3)  # outcomes that were dropped
+    blunt = View([(Discrete(law.loss, law.log_mass, 0.0, 0.0, 1e11), 400)], gaussian, False)
+    assert 1.0 < blunt.slack < 4.0
+    blunt.resolved = True
+    assert blunt.floor_delta(70.0) == pytest.approx(view.floor_delta(70.0 + blunt.slack), rel=1e-9)
+    assert View([(law, 10**8)], gaussian, False).floor_delta(2.0) == 0.0  # rounding could be more than is spared
+    faint = Discrete(law.loss * 1e-17, law.log_mass, 0.0, 0.0)
+    assert View([(faint, 400)], 1e6, False).floor_delta(2.0) == 0.0
+
+
+def test_losses_that_are_all_rounding_are_not_resolved_from_below() -> None:
+    noise = Discrete(np.array([-1e-17, 1e-17]), np.log([0.5, 0.5]), 0.0, 0.0, difference=0.2)
+    below, above = (View([(noise, 4)], 0.0, above) for above in (False, True))
+    assert not below.resolved
+    assert above.resolved
+    assert above.slack == below.slack == pytest.approx(0.2 * (4e-16 * 4 + 1e-12 * 2), rel=1e-9, abs=0.0)
+    assert View([(FEW, 3)], 0.0, False).resolved
+    faint = Discrete(np.array([-1e-14, 1e-14]), np.log([0.5, 0.5]), 0.0, 0.0, difference=1e-6)
+    assert View([(faint, 4)], 0.0, False).resolved
+    assert View([(noise, 4), (FEW, 1)], 0.0, False).resolved
+
+
+def test_a_gaussian_part_has_no_largest_loss() -> None:
+    assert View([(FEW, 3), (OTHER, 2)], 0.0, True).largest == pytest.approx(3 * 0.9 + 2 * 0.3)
+    assert View([(FEW, 3)], 0.8, True).largest == math.inf
+    negative = Discrete(np.array([-0.3, -0.1]), np.log([0.5, 0.5]), 0.0, 0.0)
+    assert View([(FEW, 3), (negative, 7)], 0.0, True).largest == pytest.approx(3 * 0.9)

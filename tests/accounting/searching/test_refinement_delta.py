@@ -1,0 +1,131 @@
+"""Answers in one direction, delta at epsilon: the size that is looked for, the readings, and the crude bounds."""
+
+from __future__ import annotations
+
+import math
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from tests.accounting.laws import usual_law
+
+from filet import Bounds, NotCertifiedError
+from filet.accounting.proving.verdict import DeltaBracket, Verdict
+from filet.accounting.proving.view import View
+from filet.accounting.searching import refinement as module
+from filet.accounting.searching.refinement import Direction
+
+CRUDE = Bounds(0.0, 0.9)
+
+
+def scripted(monkeypatch: pytest.MonkeyPatch, above: list[float], below: list[float],
+             crude: Bounds = CRUDE) -> list[tuple[Any, ...]]:  # fmt: skip
+    """Readings from lists, and what was asked: whether from above, epsilon, log delta, fineness."""
+    asked: list[tuple[Any, ...]] = []
+    left = {True: [*above], False: [*below]}
+
+    def propose(view: View, *where: float) -> Any:
+        asked.append((view.above, *where))
+        value = left[view.above].pop(0)
+        return SimpleNamespace(view=view, delta_bound=lambda *_: Verdict(value, 0.25, 0.0))
+
+    def focus(_: Any, *where: float) -> None:
+        asked.append(where)
+
+    def first(self: DeltaBracket, _: View) -> None:
+        self.lower, self.upper = crude
+
+    monkeypatch.setattr(module, "propose_evidence", propose)
+    monkeypatch.setattr(module, "focus", focus)
+    monkeypatch.setattr(module, "fitted_cells", lambda one, _: one)
+    monkeypatch.setattr(module, "guess_log_delta", lambda *_: -7.0)
+    monkeypatch.setattr(DeltaBracket, "crude", first)
+    return asked
+
+
+@pytest.mark.parametrize(("above", "below", "expected"), [
+    ([0.8, 0.6, 0.5], [0.3, 0.4], (0.4, 0.5)),  # refined once, since wide
+    ([0.8, 0.6], [0.5941], (0.5941, 0.6)),  # within a hundredth
+    ([0.8, 0.6, 0.7], [0.3, 0.2], (0.3, 0.6)),  # nothing is forgotten
+    ([0.4, 0.6, 0.7], [0.3, 0.2], (0.3, 0.4)),
+    ([math.nan, math.nan, 0.5], [math.nan, 0.4], (0.4, 0.5)),
+    ([0.0, -1.0, 0.5], [-1.0, 0.4], (0.4, 0.5)),
+])  # fmt: skip
+def test_delta_is_refined_once_if_it_is_wide(
+    monkeypatch: pytest.MonkeyPatch, above: list[float], below: list[float], expected: tuple[float, float]
+) -> None:
+    looks = len(below)
+    asked = scripted(monkeypatch, above, below)
+    found, scale = Direction([(usual_law(), 50)]).delta(0.3), math.exp(-7.0)
+    assert found == pytest.approx((expected[0] * scale, expected[1] * scale))
+    levels = [((0.3, 800 * 2**k), (True, 0.3, -7.0, 2.0**k), (False, 0.3, -7.0, 2.0**k)) for k in range(looks)]
+    assert asked == [(True, 0.3, -7.0, 1.0), *(one for level in levels for one in level)]
+
+
+def test_without_a_reading_delta_is_the_crude_bound(monkeypatch: pytest.MonkeyPatch) -> None:
+    scripted(monkeypatch, [math.nan] * 3, [math.nan] * 2)
+    assert Direction([(usual_law(), 50)]).delta(0.3) == Bounds(0.0, 0.9)
+
+
+@pytest.mark.parametrize(("guesses", "reaches", "used"), [
+    ([-7.0, -7.5], [-25.0, -7.0], -7.5), ([-24.0], [-25.0], -24.0), ([-23.5, 99.0], [-25.0], -23.5),
+    ([-22.5, -23.5], [-25.0, -22.5], -23.5), ([5.0, 5.0], [-25.0, -1e-3], -1e-3), ([-9e9, -9e9], [-25.0, -640.0], -640.0),
+    ([-100.0, -50.0, -90.0, -40.0, -80.0], [-25.0, -100.0, -50.0, -90.0], -40.0)])  # fmt: skip
+def test_the_size_of_delta_is_looked_for_until_it_settles(
+    monkeypatch: pytest.MonkeyPatch, guesses: list[float], reaches: list[float], used: float
+) -> None:
+    asked = scripted(monkeypatch, [0.5, 0.5], [0.5])
+    left = [*guesses]
+    monkeypatch.setattr(module, "guess_log_delta", lambda *_: left.pop(0))
+    looked, look = [], Direction._look
+    monkeypatch.setattr(Direction, "_look", lambda self, reach: looked.append(reach) or look(self, reach))  # type: ignore[func-returns-value]
+    run = Direction([(usual_law(), 50)])
+    run.delta(0.3)
+    assert looked == [run._reach(log_delta) for log_delta in reaches]
+    assert asked[0] == (True, 0.3, used, 1.0)
+
+
+@pytest.mark.parametrize(("ratio", "expected"), [(0.5, 0.5), (math.nan, None), (0.0, None), (-1.0, None), (9e9, None)])
+def test_a_quick_delta_is_the_reading_or_the_crude_bound(
+    monkeypatch: pytest.MonkeyPatch, ratio: float, expected: float | None
+) -> None:
+    asked = scripted(monkeypatch, [ratio], [])
+    found = Direction([(usual_law(), 50)]).quick_delta(0.3)
+    assert found == pytest.approx(0.9 if expected is None else expected * math.exp(-7.0))
+    assert asked == [(True, 0.3, -7.0, 1.0)]
+    for guess, used in ((5.0, -1e-3), (-9e9, -640.0)):
+        asked = scripted(monkeypatch, [ratio], [])
+        monkeypatch.setattr(module, "guess_log_delta", lambda *_, guess=guess: guess)
+        Direction([(usual_law(), 50)]).quick_delta(0.3)
+        assert asked == [(True, 0.3, used, 1.0)]
+
+
+def test_a_narrow_crude_bracket_is_the_answer_and_needs_no_lines(monkeypatch: pytest.MonkeyPatch) -> None:
+    run = Direction([(usual_law(), 50)])
+    for lower in (0.9991, 1.0):
+        asked = scripted(monkeypatch, [], [], Bounds(lower, 1.0))
+        assert run.delta(0.3) == Bounds(lower, 1.0)
+        assert run.quick_delta(0.3) == 1.0
+        assert asked == []
+    scale = math.exp(-7.0)
+    scripted(monkeypatch, [0.5, 0.4], [0.397], Bounds(0.417 * scale, 0.42 * scale))
+    with pytest.raises(NotCertifiedError):  # the lines were asked, and say less than the crude lower bound
+        run.delta(0.3)
+
+
+@pytest.mark.parametrize(("log_delta", "sides"), [(-3.0, [True]), (-0.6, [True]), (-0.4, [True, False])])
+def test_the_floor_is_looked_at_only_where_delta_is_large(
+    monkeypatch: pytest.MonkeyPatch, log_delta: float, sides: list[bool]
+) -> None:
+    seen = []
+    monkeypatch.setattr(DeltaBracket, "crude", lambda self, view: seen.append(view.above))
+    run = Direction([(usual_law(), 50)])
+    look = run._look(8.0)
+    assert not run._crude(DeltaBracket(0.3), look, run.view(look, above=True), log_delta)
+    assert seen == sides
+
+
+def test_a_delta_near_one_is_known_from_few_small_losses() -> None:
+    loud = Direction([(usual_law(0.1), 5000)])
+    found = loud.delta(3.0)
+    assert 0.999 < found.lower <= found.upper <= 1.0

@@ -1,0 +1,174 @@
+"""A run: which directions it has, and how phases, overflows and steps without noise come together."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import pytest
+from scipy.special import ndtr, ndtri
+from tests.accounting.laws import NOTHING
+
+from filet import Adjacency, Analysis, Bounds, CappedPoisson, Phase
+from filet.accounting.proving.closed_form import gaussian_log_delta
+from filet.accounting.run import Run
+from filet.accounting.searching.refinement import Direction, Exact
+
+USUAL = CappedPoisson(10_000, 0.01, 120)
+ALL = CappedPoisson(10, 1.0, 10)
+
+
+def run(*phases: Phase, gaussian: Bounds = NOTHING, adjacency: Adjacency = Adjacency.ZERO_OUT) -> Run:
+    return Run(phases, gaussian, adjacency)
+
+
+class Known:
+    """Stands for a direction with delta = e^(-epsilon) / 2, known exactly."""
+
+    def __init__(self, shift: float = 0.0) -> None:
+        self.shift, self.asked = shift, list[tuple[str, float]]()
+
+    def epsilon(self, delta: float) -> Bounds:
+        self.asked.append(("epsilon", delta))
+        value = max(0.0, -math.log(2 * delta) + self.shift)
+        return Bounds(value, value)
+
+    def delta(self, epsilon: float) -> Bounds:
+        value = min(1.0, 0.5 * math.exp(self.shift - epsilon))
+        return Bounds(value * 0.99, value * 1.01)
+
+    def quick_delta(self, epsilon: float) -> float:
+        return self.delta(epsilon).upper
+
+    def at_most(self, epsilon: float, delta: float) -> bool:
+        self.asked.append(("at most", epsilon))
+        return self.epsilon(delta).upper <= epsilon
+
+
+def made(*directions: Any, overflow: Bounds = NOTHING, exposure: Bounds = NOTHING) -> Run:
+    one = run()
+    one.directions, one.overflow, one.exposure = list(directions), overflow, exposure
+    return one
+
+
+def test_phases_without_steps_or_with_infinite_noise_cost_nothing() -> None:
+    empty = run(Phase(USUAL, 1.0, 0), Phase(USUAL, math.inf, 9), Phase(USUAL, 0.0, 0))
+    assert empty.directions == []
+    assert (empty.overflow, empty.exposure) == (NOTHING, NOTHING)
+    assert empty.epsilon(1e-5) == Bounds(0.0, 0.0)
+    assert empty.delta(0.0) == Bounds(0.0, 0.0)
+    assert empty.delta_each(1.0) == []
+    assert empty.quick_delta(1.0) == 0.0
+    assert empty.at_most(0.0, 1e-300)
+    assert empty.power(0.3) == 0.3
+
+
+@pytest.mark.parametrize(("adjacency", "count"), [("add-remove", 2), ("zero-out", 2), ("replace-one", 1)])
+def test_a_run_has_two_directions_unless_both_are_the_same(adjacency: str, count: int) -> None:
+    several = run(Phase(USUAL, 1.0, 5), adjacency=Adjacency(adjacency))
+    assert [type(one) for one in several.directions] == [Direction] * count
+    single = run(Phase(USUAL, 1.0, 1), adjacency=Adjacency(adjacency))
+    assert [type(one) for one in single.directions] == [Exact] * count
+    beside = run(Phase(USUAL, 1.0, 1), gaussian=Bounds(0.1, 0.1), adjacency=Adjacency(adjacency))
+    assert [type(one) for one in beside.directions] == [Direction] * count
+    alone = run(Phase(ALL, 1.0, 5), adjacency=Adjacency(adjacency))
+    assert [type(one) for one in alone.directions] == [Exact]
+    if count == 2:
+        forward, backward = (one.laws[0] for one in several.directions)  # type: ignore[attr-defined]
+        assert backward == forward.reversed()
+
+
+@pytest.mark.parametrize(("adjacency", "distance"), [("zero-out", 1.0), ("replace-one", 2.0)])
+def test_phases_that_use_every_example_are_one_gaussian_mechanism(adjacency: str, distance: float) -> None:
+    both = run(Phase(ALL, 2.0, 3), Phase(ALL, 5.0, 50), gaussian=Bounds(0.3, 0.3), adjacency=Adjacency(adjacency))
+    mu = math.sqrt(0.3 + distance**2 * (3 / 4 + 50 / 25))
+    found = both.delta(1.5)
+    assert found.lower <= math.exp(gaussian_log_delta(mu, 1.5)) <= found.upper
+    assert found.upper == pytest.approx(found.lower, rel=1e-8)
+    many = run(*[Phase(ALL, 1e8, 1)] * 2000, Phase(ALL, 1.0, 1))  # rounded up, in any order
+    first = run(Phase(ALL, 1.0, 1), *[Phase(ALL, 1e8, 1)] * 2000)
+    exact = math.exp(gaussian_log_delta(math.sqrt(1 + 2000e-16), 36.0))
+    for one in (many, first):
+        assert one.delta(36.0).lower <= exact <= one.delta(36.0).upper
+
+
+def test_gaussian_releases_with_too_little_noise_are_refused() -> None:
+    with pytest.raises(OverflowError):
+        run(Phase(ALL, 1e-200, 1))
+    with pytest.raises(OverflowError):
+        run(gaussian=Bounds(math.inf, math.inf))
+
+
+def test_steps_without_noise_show_the_example_with_their_chance() -> None:
+    scheme = CappedPoisson(10**6, 1e-9, 10)
+    shown = run(Phase(scheme, 0.0, 100))
+    assert shown.directions == []
+    assert shown.exposure.lower <= 1e-7 * (1 - 49.5e-9) <= shown.exposure.upper
+    assert shown.epsilon(1e-6) == Bounds(0.0, 0.0)  # hardly ever
+    assert shown.epsilon(1e-8) == Bounds(math.inf, math.inf)
+    assert shown.delta(50.0) == shown.delta(0.0) == pytest.approx((1e-7, 1e-7), rel=1e-6)
+    assert shown.power(0.0) == pytest.approx(1e-7, rel=1e-6)
+    with_noise = made(Known(), exposure=Bounds(0.9e-3, 1.1e-3))
+    found = with_noise.epsilon(0.01)
+    assert found.lower == pytest.approx(-math.log(0.02))
+    assert found.upper == pytest.approx(-math.log(2 * (0.01 - 1.1e-3)))
+    assert with_noise.epsilon(1e-3) == Bounds(0.0, math.inf)  # between the bounds of the chance
+    assert with_noise.epsilon(1e-4) == Bounds(math.inf, math.inf)
+    assert with_noise.delta(0.0).upper == pytest.approx(0.505 + 1.1e-3)
+    assert with_noise.quick_delta(0.0) == pytest.approx(0.505 + 1.1e-3)
+    assert not with_noise.at_most(-math.log(0.02), 0.01)
+    assert with_noise.at_most(-math.log(0.0175), 0.01)
+
+
+def test_the_second_direction_is_searched_only_if_a_quick_look_does_not_settle_it() -> None:
+    first, weak, strong = Known(), Known(-1.0), Known(1.0)
+    assert made(first, weak).epsilon(0.01) == first.epsilon(0.01)
+    assert [what for what, _ in weak.asked] == ["at most", "epsilon"]  # by itself
+    assert made(Known(), strong).epsilon(0.01) == strong.epsilon(0.01)
+    assert made(Known(-9.0), Known()).epsilon(0.01) == Known().epsilon(0.01)  # zero is never settled by a look
+
+
+def test_each_direction_has_its_own_delta_and_the_run_the_larger() -> None:
+    both = made(Known(), Known(0.5), exposure=Bounds(0.0, 1e-3))
+    each = both.delta_each(2.0)
+    assert len(each) == 2
+    assert both.delta(2.0) == each[1]
+    assert each[0].upper == pytest.approx(0.5 * math.exp(-2.0) * 1.01 + 1e-3)
+    assert both.at_most(9.0, 0.01)
+    assert not both.at_most(3.95, 0.01)
+
+
+def test_the_union_strategy_solves_for_the_epsilon_that_pays_for_its_overflows() -> None:
+    union = made(Known(), overflow=Bounds(1e-5, 1e-5))
+    found = union.epsilon(0.01)
+    assert found.lower <= found.upper <= found.lower * (1 + 1e-4)
+    cost = 0.5 * math.exp(-found.upper) + (1 + math.exp(found.upper)) * 1e-5
+    assert cost <= 0.01
+    assert cost == pytest.approx(0.01, rel=1e-3)
+    assert union.epsilon(1.9e-5) == Bounds(math.inf, math.inf)
+    assert made(Known(), overflow=Bounds(0.0, 1e-5)).epsilon(1.9e-5).upper == math.inf
+    assert union.delta(701.0) == pytest.approx((0.0, 1.0), abs=1e-300)
+    assert union.delta(1e13).upper == 1.0
+    assert union.delta(2.0).upper == pytest.approx(0.5 * math.exp(-2.0) * 1.01 + (1 + math.exp(2.0)) * 1e-5)
+
+
+def test_the_union_strategy_counts_the_overflows_of_every_batch() -> None:
+    scheme = CappedPoisson(1000, 0.1, 150)
+    found = run(Phase(scheme, 1.0, 40, Analysis.UNION))
+    exact = -math.expm1(40 * math.log1p(-math.exp(scheme.log_overflow_probability)))
+    assert found.overflow.lower <= exact * (1 + 1e-9)
+    assert found.overflow.upper >= exact * (1 - 1e-9)
+    assert run(Phase(scheme, 1.0, 40)).overflow == NOTHING
+
+
+def test_far_out_delta_is_that_of_the_farthest_epsilon() -> None:
+    plain = run(Phase(USUAL, 1.0, 5))
+    assert plain.delta(1e300).upper == plain.delta(1e12).upper < 1e-200
+    assert plain.delta(1e300).lower == 0.0
+
+
+@pytest.mark.parametrize("rate", [0.0, 1e-5, 0.1, 0.7])
+def test_power_is_above_every_explicit_test(rate: float) -> None:
+    """Reject when the outcome of a Gaussian release is above a threshold."""
+    found = run(Phase(ALL, 1.0, 4)).power(rate)
+    assert float(ndtr(2.0 + ndtri(rate))) <= found <= 1.0
