@@ -13,6 +13,7 @@ from filet.accounting.proving.cells import Discrete, discretise_above, discretis
 from filet.accounting.proving.theorems import loss_law
 from filet.accounting.proving.verdict import EpsilonBracket
 from filet.accounting.proving.view import View
+from filet.accounting.searching.budget import Budget
 from filet.accounting.searching.grids import equal_cells
 from filet.accounting.searching.guesses import guess_epsilon
 from filet.accounting.searching.newton import narrow
@@ -68,8 +69,8 @@ def test_two_steps_agree_with_adding_up_all_pairs(p: float, sigma: float, delta:
         above, below = View([(high, 2)], 0.0, True), View([(low, 2)], 0.0, False)
         bracket = EpsilonBracket(delta)
         start = guess_epsilon(above, math.log(delta))
-        narrow(bracket, above, start, 1.0)
-        narrow(bracket, below, start, 1.0)
+        narrow(bracket, above, start, 1.0, Budget())
+        narrow(bracket, below, start, 1.0, Budget())
         if bracket.upper < math.inf:
             assert pairs(high, bracket.upper) <= delta * (1 + 1e-9)
         if bracket.lower > 0:

@@ -20,6 +20,7 @@ from filet.accounting.proving.composition import Composition
 from filet.accounting.proving.theorems import loss_law
 from filet.accounting.proving.verdict import EpsilonBracket
 from filet.accounting.proving.view import View
+from filet.accounting.searching.budget import Budget
 from filet.accounting.searching.newton import narrow
 from filet.accounting.searching.tilts import propose_evidence
 
@@ -50,7 +51,7 @@ def check(view: View, exact: Counted, epsilon: float, rng: np.random.Generator) 
         ratio, true = evidence.delta_bound(e, log_delta).bound, float(exact.delta(e) / goal)
         assert not ratio < true * (1 - SLACK) if view.above else not ratio > true * (1 + SLACK)
     bracket = EpsilonBracket(math.exp(log_delta))
-    narrow(bracket, view, epsilon * rng.uniform(0.7, 1.3), 1.0)
+    narrow(bracket, view, epsilon * rng.uniform(0.7, 1.3), 1.0, Budget())
     if bracket.upper < math.inf:
         assert exact.delta(bracket.upper) <= goal * (1 + SLACK)
     if bracket.lower > 0.0:

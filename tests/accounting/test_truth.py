@@ -24,8 +24,9 @@ from filet.accounting.proving.loss_law import LossLaw
 from filet.accounting.proving.verdict import EpsilonBracket, Evidence, Verdict
 from filet.accounting.proving.view import View
 from filet.accounting.searching import grids, newton, refinement
+from filet.accounting.searching.budget import Budget
 from filet.accounting.searching.grids import Focus
-from filet.accounting.searching.refinement import Direction
+from filet.accounting.searching.refinement import Direction, Part
 
 COMPOSED = rows("composed.csv")
 SLACK = 1e-9
@@ -113,7 +114,7 @@ def check_rows(chance: Chance, table: list[dict[str, str]]) -> None:
     for row in table:
         epsilon, delta = float(row["epsilon"]), float(row["delta"])
         slack = epsilon * 10.0 ** -float(row["digits"]) + 1e-15
-        run = Direction([(law_of(row), int(row["steps"]))])
+        run = Direction([Part(law_of(row), int(row["steps"]))])
         try:
             found = run.epsilon(delta)
             chance.check(row, found.lower, found.upper, epsilon, slack, math.inf)
@@ -155,7 +156,7 @@ def check_view(chance: Chance, view: View, exact: Counted, epsilon: float) -> No
             if not math.isnan(bound):
                 chance.check((e, bound), lower, upper, true, SLACK * true, math.inf)
         bracket = EpsilonBracket(math.exp(log_delta))
-        newton.narrow(bracket, view, epsilon * chance.scale(-1, 1), 1.0)
+        newton.narrow(bracket, view, epsilon * chance.scale(-1, 1), 1.0, Budget())
     except ArithmeticError:
         return
     for e, least in ((bracket.lower, True), (bracket.upper, False)):

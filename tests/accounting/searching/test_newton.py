@@ -14,6 +14,7 @@ from filet.accounting.proving.cells import Discrete
 from filet.accounting.proving.verdict import EpsilonBracket, Verdict
 from filet.accounting.proving.view import View
 from filet.accounting.searching import newton
+from filet.accounting.searching.budget import Budget
 from filet.accounting.searching.newton import Known, narrow
 
 Search = Callable[..., float]
@@ -43,7 +44,7 @@ def search(monkeypatch: pytest.MonkeyPatch) -> Search:
     def run(view: Any, start: float) -> float:
         monkeypatch.setattr(newton, "propose_evidence", lambda *_: view)
         bracket = EpsilonBracket(math.exp(-5.0))
-        narrow(bracket, view, start, 1.0)
+        narrow(bracket, view, start, 1.0, Budget())
         return bracket.upper if view.above else bracket.lower
 
     return run
@@ -153,7 +154,7 @@ def test_a_search_ends_when_it_has_cost_enough(monkeypatch: pytest.MonkeyPatch, 
     view.nodes = nodes
     monkeypatch.setattr(newton, "propose_evidence", lambda *where: built.append(where) or view)  # type: ignore[func-returns-value]
     bracket = EpsilonBracket(math.exp(-5.0))
-    narrow(bracket, view, 1.0, 3.0)  # type: ignore[arg-type]
+    narrow(bracket, view, 1.0, 3.0, Budget())  # type: ignore[arg-type]
     assert bracket.upper == math.inf
     assert len(built) == rounds
     assert built[0] == (view, 1.0, -5.0, 3.0)
@@ -226,6 +227,6 @@ def test_losses_that_are_all_rounding_prove_nothing_from_below() -> None:
 def test_the_search_says_where_it_ended() -> None:
     view = View([(Discrete(np.array([-0.09, 0.01, 0.11]), np.log([0.3, 0.4, 0.3]), 0.0, 0.0), 60)], 0.0, True)
     bracket = EpsilonBracket(1e-4)
-    found, evidence = narrow(bracket, view, 1.0, 1.0)
+    found, evidence = narrow(bracket, view, 1.0, 1.0, Budget())
     assert found == pytest.approx(bracket.upper, rel=1e-9)
     assert evidence.delta_bound(found, math.log(1e-4)).bound == pytest.approx(1.0, rel=1e-5)

@@ -20,7 +20,7 @@ from filet.accounting.proving.verdict import EpsilonBracket, Verdict
 from filet.accounting.proving.view import View
 from filet.accounting.searching import refinement as module
 from filet.accounting.searching.grids import equal_cells
-from filet.accounting.searching.refinement import Direction, Exact, wide
+from filet.accounting.searching.refinement import Direction, Exact, Part, wide
 
 LOG = math.log(1e-6)
 OPEN = Bounds(0.0, math.inf)
@@ -46,8 +46,15 @@ def test_what_is_wide_is_wider_than_the_promise() -> None:
 
 def test_few_steps_take_finer_cells_and_many_phases_take_fewer() -> None:
     law = usual_law()
-    assert [Direction([(law, steps)]).cells for steps in (1, 4, 5, 30, 31, 10**6)] == [3200, 3200, 1600, 1600, 800, 800]
-    assert [Direction([(law, 1)] * count).cells for count in (49, 50, 1000)] == [800, 300, 300]
+    assert [Direction([Part(law, steps)]).cells for steps in (1, 4, 5, 30, 31, 10**6)] == [
+        3200,
+        3200,
+        1600,
+        1600,
+        800,
+        800,
+    ]
+    assert [Direction([Part(law, 1)] * count).cells for count in (49, 50, 1000)] == [800, 300, 300]
 
 
 def test_both_directions_share_one_look_at_the_laws(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -58,7 +65,7 @@ def test_both_directions_share_one_look_at_the_laws(monkeypatch: pytest.MonkeyPa
         return equal_cells(law, reach, width)
 
     monkeypatch.setattr(module, "equal_cells", cells)
-    run = Direction([(law, 50), (law, 9), (law, 0)], Bounds(0.1, 0.2))
+    run = Direction([Part(law, 50), Part(law, 9), Part(law, 0)], Bounds(0.1, 0.2))
     mirror = run.reversed()
     assert (mirror.counts, mirror.gaussian, mirror.steps) == ([50, 9], Bounds(0.1, 0.2), 59)
     first = run._look(6.0)
@@ -80,7 +87,7 @@ def test_both_directions_share_one_look_at_the_laws(monkeypatch: pytest.MonkeyPa
 
 
 def test_losses_matter_as_far_as_their_chance_is_not_far_below_delta() -> None:
-    run = Direction([(usual_law(), 50)])
+    run = Direction([Part(usual_law(), 50)])
     for log_delta in (-3.0, -50.0):  # the chance of a normal deviate beyond r is below e^(-r^2 / 2)
         reach = run._reach(log_delta)
         assert 50 * math.exp(-(reach**2) / 2) == pytest.approx(math.exp(log_delta - 10.0))
@@ -116,7 +123,9 @@ class Script:
         monkeypatch.setattr(module, "bulk_focus", lambda _, *asked: ("bulk", *asked) if bulk else None)
         monkeypatch.setattr(module, "focus", lambda evidence, *asked: ("fitted", *asked) if evidence is self else None)
 
-    def narrow(self, bracket: EpsilonBracket, view: View, start: float, fineness: float) -> tuple[float, Script]:
+    def narrow(
+        self, bracket: EpsilonBracket, view: View, start: float, fineness: float, budget: object
+    ) -> tuple[float, Script]:
         self.asked.append(("narrow", view.above, start, fineness))
         found, upper = self.first.pop(0)
         settle(bracket, 0.0, upper)
@@ -132,14 +141,14 @@ class Script:
 
 def test_a_narrow_bracket_from_the_bulk_is_the_answer(monkeypatch: pytest.MonkeyPatch) -> None:
     script = Script(monkeypatch, [], [(2.0, 1.999, 2.0)], bulk=True)
-    assert Direction([(usual_law(), 50)]).epsilon(1e-6) == outward((1.999, 2.0))
+    assert Direction([Part(usual_law(), 50)]).epsilon(1e-6) == outward((1.999, 2.0))
     assert script.asked == [("both", OPEN, ("bulk", 1.75, LOG, 800), 1.75, 1.0)]
 
 
 def test_a_wide_bracket_from_the_bulk_is_refined_and_never_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
     almost = (1.99, 1.99, 1.99185)  # more than 0.9 of what is promised
     script = Script(monkeypatch, [(2.5, 2.5)], [almost] * 6, bulk=True)
-    assert Direction([(usual_law(), 50)]).epsilon(1e-6) == outward(almost[1:])
+    assert Direction([Part(usual_law(), 50)]).epsilon(1e-6) == outward(almost[1:])
     assert script.asked[1] == ("narrow", True, 1.75, 1.0)
     assert script.asked[2] == ("both", almost[1:], ("fitted", 2.5, 800), 2.5, 1.0)
     assert [what for what, *_ in script.asked] == ["both", "narrow", *["both"] * 5, "halve"]
@@ -148,7 +157,7 @@ def test_a_wide_bracket_from_the_bulk_is_refined_and_never_forgotten(monkeypatch
 def test_refinements_double_and_halving_is_the_last_resort(monkeypatch: pytest.MonkeyPatch) -> None:
     steps = [(3.0 - k / 10, 1.0 + k / 10, 3.0 - k / 10) for k in range(5)]
     script = Script(monkeypatch, [(math.nan, math.inf), (3.5, 3.5)], steps)
-    assert Direction([(usual_law(), 50)]).epsilon(1e-6) == outward(steps[4][1:])
+    assert Direction([Part(usual_law(), 50)]).epsilon(1e-6) == outward(steps[4][1:])
     assert (
         script.asked
         == [
@@ -171,13 +180,13 @@ def test_costly_refinement_ends_where_it_helps_little(
     widths = [2.0, width, *(width * 0.5**k for k in range(1, 4))]
     script = Script(monkeypatch, [(3.5, 3.5)], [(3.0, 3.0 - width, 3.0) for width in widths])
     script.nodes = nodes
-    Direction([(usual_law(), 50)]).epsilon(1e-6)
+    Direction([Part(usual_law(), 50)]).epsilon(1e-6)
     assert [what for what, *_ in script.asked] == ["narrow", *["both"] * levels, "halve"]
 
 
 def test_refinement_ends_with_the_promise_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     script = Script(monkeypatch, [(3.5, 3.5)], [(3.0, 1.0, 3.0), (2.0, 1.9983, 2.0), (8.0, 7.0, 8.0)])
-    assert Direction([(usual_law(), 50)]).epsilon(1e-6) == outward((1.9983, 2.0))
+    assert Direction([Part(usual_law(), 50)]).epsilon(1e-6) == outward((1.9983, 2.0))
     assert len(script.asked) == 3
 
 
@@ -186,7 +195,7 @@ def test_without_any_reading_the_crude_bound_stands_and_the_last_guess_is_refine
     monkeypatch: pytest.MonkeyPatch, crude: float
 ) -> None:
     script = Script(monkeypatch, [(math.nan, math.inf)] * 2, [(2.0, 1.999, 2.0)], crude=crude)
-    Direction([(usual_law(), 50)]).epsilon(1e-6)
+    Direction([Part(usual_law(), 50)]).epsilon(1e-6)
     assert script.asked[2] == ("both", (0.0, crude), ("fitted", 2.25, 800), 2.25, 1.0)
 
 
@@ -197,16 +206,16 @@ def test_an_answer_as_near_to_zero_as_is_promised_is_not_refined(
 ) -> None:
     level = min(solved, expected[1])
     Script(monkeypatch, [(solved, solved)], [(level, level * (1 - 1e-9), level)])
-    assert Direction([(usual_law(), 50)]).epsilon(1e-6) == pytest.approx(expected, rel=2e-9)
+    assert Direction([Part(usual_law(), 50)]).epsilon(1e-6) == pytest.approx(expected, rel=2e-9)
 
 
 def test_answers_that_need_no_search(monkeypatch: pytest.MonkeyPatch) -> None:
     crude = EpsilonBracket.crude
     Script(monkeypatch, [], [])
     monkeypatch.setattr(EpsilonBracket, "crude", crude)
-    assert Direction([(usual_law(1e9), 50)]).epsilon(0.5) == Bounds(0.0, 0.0)
-    assert Direction([(usual_law(), 50)]).epsilon(1e-300) == OPEN  # masses this small are not resolved
-    tiny = Direction([(usual_law(1e6), 50)]).epsilon(1e-12)
+    assert Direction([Part(usual_law(1e9), 50)]).epsilon(0.5) == Bounds(0.0, 0.0)
+    assert Direction([Part(usual_law(), 50)]).epsilon(1e-300) == OPEN  # masses this small are not resolved
+    tiny = Direction([Part(usual_law(1e6), 50)]).epsilon(1e-12)
     assert tiny.lower == 0.0 < tiny.upper <= 5e-5
 
 
@@ -218,14 +227,16 @@ def test_both_views_narrow_one_bracket_and_nothing_found_changes_nothing(
 ) -> None:
     asked = []
 
-    def narrow(bracket: EpsilonBracket, view: View, start: float, fineness: float) -> tuple[float, None]:
+    def narrow(
+        bracket: EpsilonBracket, view: View, start: float, fineness: float, budget: object
+    ) -> tuple[float, None]:
         asked.append((view.above, start, fineness))
         settle(bracket, 0.0 if view.above else lower, upper if view.above else math.inf)
         return start, None
 
     monkeypatch.setattr(module, "narrow", narrow)
     monkeypatch.setattr(module, "fitted_cells", lambda one, _: one)
-    bracket, run = EpsilonBracket(1e-6), Direction([(usual_law(), 50)])
+    bracket, run = EpsilonBracket(1e-6), Direction([Part(usual_law(), 50)])
     if upper > 0.0:
         settle(bracket, 0.7, 3.0)
     run._both_views(bracket, run._look(6.0), None, 2.5, 1.5)  # type: ignore[arg-type]
@@ -255,7 +266,7 @@ def known_lines(monkeypatch: pytest.MonkeyPatch, root: float, dull: float = 0.0)
 def halved(lower: float, upper: float) -> EpsilonBracket:
     bracket = EpsilonBracket(math.exp(-9.0))
     settle(bracket, lower, upper)
-    Direction([(usual_law(), 50)])._halve(bracket)
+    Direction([Part(usual_law(), 50)])._halve(bracket)
     return bracket
 
 
@@ -283,7 +294,7 @@ def test_halving_stops_where_nothing_is_proven(monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_a_quick_look_proves_only_what_holds() -> None:
-    run = Direction([(usual_law(), 50), (usual_law(), 0)])
+    run = Direction([Part(usual_law(), 50), Part(usual_law(), 0)])
     assert (run.counts, run.steps) == ([50], 50)
     truth = run.epsilon(1e-6)
     assert run.at_most(truth.upper * 1.01, 1e-6)
@@ -306,13 +317,13 @@ def test_what_is_not_read_or_too_far_away_is_not_known(
 
     monkeypatch.setattr(module, "propose_evidence", propose)
     monkeypatch.setattr(module, "guess_log_delta", lambda *_: guess)
-    assert Direction([(usual_law(), 50)]).at_most(0.3, 1e-6) is proven
+    assert Direction([Part(usual_law(), 50)]).at_most(0.3, 1e-6) is proven
     assert asked == ([] if guess > LOG + 3.0 else [(True, 0.3, LOG, 1.0)])
 
 
 def test_no_loss_above_the_largest_is_proof_enough_unless_some_are_infinite(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "guess_log_delta", lambda *_: math.inf)
-    run = Direction([(usual_law(), 50)])
+    run = Direction([Part(usual_law(), 50)])
     first = run.view(run._look(run._reach(LOG)), above=True)
     assert run.at_most(first.largest, 1e-6)
     assert not run.at_most(first.largest * (1 - 1e-9), 1e-6)
@@ -379,7 +390,7 @@ def test_little_noise_gives_the_epsilon_of_hits_that_can_be_told_apart(
     """delta is flat between one hit and two, over most of the way: the search must not stop there."""
     law = loss_law(CappedPoisson(10**6, p, 10**6), sigma, Adjacency.ZERO_OUT, Analysis.REFINED)
     with np.errstate(all="ignore"):
-        bracket = Direction([(law, steps)]).epsilon(delta)
+        bracket = Direction([Part(law, steps)]).epsilon(delta)
     exact = brentq(lambda epsilon: told_apart(p, sigma, steps, epsilon) - delta, 1.0, 60 / sigma**2, xtol=1e-9)
     assert bracket.lower <= exact * (1 + 1e-12)
     assert bracket.upper >= exact * (1 - 1e-12)

@@ -13,7 +13,7 @@ from filet import Bounds, NotCertifiedError
 from filet.accounting.proving.verdict import DeltaBracket, Verdict
 from filet.accounting.proving.view import View
 from filet.accounting.searching import refinement as module
-from filet.accounting.searching.refinement import Direction
+from filet.accounting.searching.refinement import Direction, Part
 
 CRUDE = Bounds(0.0, 0.9)
 
@@ -56,7 +56,7 @@ def test_delta_is_refined_once_if_it_is_wide(
 ) -> None:
     looks = len(below)
     asked = scripted(monkeypatch, above, below)
-    found, scale = Direction([(usual_law(), 50)]).delta(0.3), math.exp(-7.0)
+    found, scale = Direction([Part(usual_law(), 50)]).delta(0.3), math.exp(-7.0)
     assert found == pytest.approx((expected[0] * scale, expected[1] * scale))
     levels = [((0.3, 800 * 2**k), (True, 0.3, -7.0, 2.0**k), (False, 0.3, -7.0, 2.0**k)) for k in range(looks)]
     assert asked == [(True, 0.3, -7.0, 1.0), *(one for level in levels for one in level)]
@@ -64,7 +64,7 @@ def test_delta_is_refined_once_if_it_is_wide(
 
 def test_without_a_reading_delta_is_the_crude_bound(monkeypatch: pytest.MonkeyPatch) -> None:
     scripted(monkeypatch, [math.nan] * 3, [math.nan] * 2)
-    assert Direction([(usual_law(), 50)]).delta(0.3) == Bounds(0.0, 0.9)
+    assert Direction([Part(usual_law(), 50)]).delta(0.3) == Bounds(0.0, 0.9)
 
 
 @pytest.mark.parametrize(("guesses", "reaches", "used"), [
@@ -79,7 +79,7 @@ def test_the_size_of_delta_is_looked_for_until_it_settles(
     monkeypatch.setattr(module, "guess_log_delta", lambda *_: left.pop(0))
     looked, look = [], Direction._look
     monkeypatch.setattr(Direction, "_look", lambda self, reach: looked.append(reach) or look(self, reach))  # type: ignore[func-returns-value]
-    run = Direction([(usual_law(), 50)])
+    run = Direction([Part(usual_law(), 50)])
     run.delta(0.3)
     assert looked == [run._reach(log_delta) for log_delta in reaches]
     assert asked[0] == (True, 0.3, used, 1.0)
@@ -90,18 +90,18 @@ def test_a_quick_delta_is_the_reading_or_the_crude_bound(
     monkeypatch: pytest.MonkeyPatch, ratio: float, expected: float | None
 ) -> None:
     asked = scripted(monkeypatch, [ratio], [])
-    found = Direction([(usual_law(), 50)]).quick_delta(0.3)
+    found = Direction([Part(usual_law(), 50)]).quick_delta(0.3)
     assert found == pytest.approx(0.9 if expected is None else expected * math.exp(-7.0))
     assert asked == [(True, 0.3, -7.0, 1.0)]
     for guess, used in ((5.0, -1e-3), (-9e9, -640.0)):
         asked = scripted(monkeypatch, [ratio], [])
         monkeypatch.setattr(module, "guess_log_delta", lambda *_, guess=guess: guess)
-        Direction([(usual_law(), 50)]).quick_delta(0.3)
+        Direction([Part(usual_law(), 50)]).quick_delta(0.3)
         assert asked == [(True, 0.3, used, 1.0)]
 
 
 def test_a_narrow_crude_bracket_is_the_answer_and_needs_no_lines(monkeypatch: pytest.MonkeyPatch) -> None:
-    run = Direction([(usual_law(), 50)])
+    run = Direction([Part(usual_law(), 50)])
     for lower in (0.9991, 1.0):
         asked = scripted(monkeypatch, [], [], Bounds(lower, 1.0))
         assert run.delta(0.3) == Bounds(lower, 1.0)
@@ -119,13 +119,13 @@ def test_the_floor_is_looked_at_only_where_delta_is_large(
 ) -> None:
     seen = []
     monkeypatch.setattr(DeltaBracket, "crude", lambda self, view: seen.append(view.above))
-    run = Direction([(usual_law(), 50)])
+    run = Direction([Part(usual_law(), 50)])
     look = run._look(8.0)
     assert not run._crude(DeltaBracket(0.3), look, run.view(look, above=True), log_delta)
     assert seen == sides
 
 
 def test_a_delta_near_one_is_known_from_few_small_losses() -> None:
-    loud = Direction([(usual_law(0.1), 5000)])
+    loud = Direction([Part(usual_law(0.1), 5000)])
     found = loud.delta(3.0)
     assert 0.999 < found.lower <= found.upper <= 1.0
