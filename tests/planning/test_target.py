@@ -113,12 +113,14 @@ def test_what_planning_asks_of_a_curve_is_on_the_safe_side(curve: PrivacyCurve) 
         assert all(one.lower <= one.upper for one in each)
 
 
-def test_a_curve_without_noise_is_exposed_and_meets_nothing() -> None:
+def test_a_curve_without_noise_is_exposed_with_the_chance_of_a_hit() -> None:
     curve = account(SCHEME, noise_multiplier=0.0, steps=1, adjacency="zero-out")
     assert curve.exposed
     assert not CURVES[0].exposed
     assert curve.quick_delta(1.0) >= curve.delta_bounds(1.0).upper
-    assert not curve.quickly_at_most(1.0, 0.5)
+    hit = SCHEME.inclusion_probability
+    assert not curve.quickly_at_most(1.0, hit * (1 - 1e-9))
+    assert curve.quickly_at_most(1.0, hit * (1 + 1e-9))
     assert curve.delta_bounds_each_direction(1.0) == [curve.delta_bounds(1.0)]
 
 

@@ -94,12 +94,13 @@ def test_csv_keeps_every_bit():
 
 
 def test_without_noise_or_without_steps_the_attack_is_at_least_guessing():
-    for noise, steps, upper in ((0.0, 1, 1.0), (1.0, 0, None), (math.inf, 5, None)):
+    hit = SCHEME.inclusion_probability
+    for noise, steps, more in ((0.0, 1, hit), (1.0, 0, 0.0), (math.inf, 5, 0.0)):
         curve = filet.account(SCHEME, noise_multiplier=noise, steps=steps, adjacency="zero-out")
         both = columns.trade_off(curve, points=4)
         rates = both["false_positive_rate"]
         assert (both["true_positive_rate_lower"] == rates).all()
-        assert (both["true_positive_rate_upper"] == (rates if upper is None else upper)).all()
+        assert both["true_positive_rate_upper"] == pytest.approx(np.minimum(rates + more, 1.0), rel=1e-9)
 
 
 def test_a_target_that_nothing_meets_is_zero_and_a_wrong_one_an_error():

@@ -205,7 +205,7 @@ def calibrate_steps(
         raise NoSolutionError("noise_multiplier=inf allows any number of steps; pass a finite number")
     if noise == 0.0:
         raise NoSolutionError(
-            f"{target.describe()} cannot be met: noise_multiplier=0 costs epsilon inf in one step; raise it"
+            f"{target.describe()} cannot be met: noise_multiplier=0 hides nothing of a batch; raise it"
         )
     # An example takes part once in a cycle, so that only whole cycles cost; the union strategy counts every batch.
     unit = 1 if target.analysis is Analysis.UNION else scheme.cycle_length
@@ -293,7 +293,7 @@ def calibrate_sampling_probability(
     target = Target.checked(epsilon, delta, adjacency, analysis)
     if noise == 0.0:
         raise NoSolutionError(
-            f"{target.describe()} cannot be met: noise_multiplier=0 costs epsilon inf at any probability; raise it"
+            f"{target.describe()} cannot be met: noise_multiplier=0 hides nothing of a batch; raise it"
         )
     found = _most_probable(target, scheme, noise, steps)
     if found is None:

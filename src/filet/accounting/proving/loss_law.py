@@ -211,7 +211,9 @@ class LossLaw:
     def loss_error(self) -> float:
         """Bound on the rounding error of any loss within 40 deviations of the means. Proof: engine.md#rounding"""
         m = max(abs(v) for piece in self.pieces for v in piece.means)
-        return 8 * UNIT * (m * m + 40.0 * m) * (min(1.0, 2.0 * self.difference) if m < 0.02 else 1.0)
+        reach = m * m + 40.0 * m
+        # the error is relative to the parts of P - Q, over a density that is at most e^reach times smaller
+        return 8 * UNIT * reach * min(1.0, 2.0 * self.difference * math.exp(min(reach, 700.0)))
 
     def reversed(self) -> LossLaw:
         """The pair with P and Q exchanged."""
