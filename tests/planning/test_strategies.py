@@ -37,7 +37,7 @@ def test_names_policies_and_analyses_are_all_different() -> None:
     everything = (*STRATEGIES, FIXED_SIZE, MICROBATCHES, IDEAL)
     assert len({strategy.name for strategy in everything}) == len(everything)
     assert {(one.overflow, one.analysis) for one in STRATEGIES} == {
-        (Overflow.REJECT, Analysis.REFINED), *((Overflow.TRUNCATE, analysis) for analysis in Analysis)}  # fmt: skip
+        (Overflow.REJECT, Analysis.REFINED), *((Overflow.TRUNCATE, one) for one in Analysis if one is not Analysis.SWAP)}  # fmt: skip
 
 
 @pytest.mark.parametrize("strategy", [*STRATEGIES, FIXED_SIZE, MICROBATCHES, IDEAL], ids=lambda one: one.name)

@@ -91,7 +91,7 @@ def test_the_gaussian_shift_spends_the_target() -> None:
 CURVES = [
     account(SCHEME, noise_multiplier=noise, steps=steps, adjacency=adjacency, analysis=analysis)
     for noise, steps in ((1.0, 1_000), (3.0, 1), (0.7, 50))
-    for adjacency, analysis in (("add-remove", "refined"), ("replace-one", "refined"), ("zero-out", "note"))
+    for adjacency, analysis in (("add-remove", "swap"), ("replace-one", "swap"), ("zero-out", "note"))
 ] + [
     account(CappedPoisson(60_000, 120 / 60_000, 256), noise_multiplier=1.0, steps=100, adjacency="zero-out", analysis="union"),
     account(CappedPoisson(10, 1.0, 10), noise_multiplier=3.0, steps=2, adjacency="add-remove"),

@@ -16,7 +16,14 @@ def words(curve, delta=1e-5):
 
 def test_it_states_guarantee_neighbours_assumptions_and_theorem():
     text = words(CURVE)
-    for part in ("epsilon = 2.866", "size of the larger", "n and n + 1", "Theorem 2", "divided by a", "14000 steps"):
+    for part in (
+        "epsilon = 2.828",
+        "size of the larger",
+        "n and n + 1",
+        "Theorems 2 and 4",
+        "divided by a",
+        "14000 steps",
+    ):
         assert part in text
     assert "BandMF" not in text
     assert "Gaussian releases" not in text

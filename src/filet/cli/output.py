@@ -33,7 +33,9 @@ def describe_run(curve: PrivacyCurve) -> dict[str, Any]:
         "phases": [phase_fields(phase) for phase in curve.phases],
     }
     if curve.gaussian:
-        described["gaussian_noise_multiplier"] = 1.0 / math.sqrt(curve.gaussian)
+        # together as private as one release of this noise
+        squares = [count / sigma / sigma if sigma else math.inf for sigma, count in curve.releases]
+        described["gaussian_noise_multiplier"] = 1.0 / math.sqrt(math.fsum(squares))
     return described
 
 

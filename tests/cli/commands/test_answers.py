@@ -74,7 +74,8 @@ def test_compare_shows_every_policy_and_analysis():
     assert table["truncate", "union"]["add-remove"] == "inf"
     text = run("compare", *RUN, "--delta", "1e-5", "--adjacency", "zero-out").stdout.splitlines()
     assert text[0].split() == ["policy", "analysis", "utilization", "zero-out"]
-    assert len(text) == 8
+    assert len(text) == 9
+    assert table["truncate", "refined"]["zero-out"] < table["truncate", "swap"]["zero-out"]
     for policy in ("truncate", "reject"):  # lower bounds stay below, and reject's are close
         for adjacency in ("add-remove", "zero-out", "replace-one"):
             assert 0.0 < table[policy, "attack"][adjacency] <= table[policy, "refined"][adjacency]
