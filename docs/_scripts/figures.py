@@ -18,12 +18,13 @@ def gain() -> None:
     caps = [*range(248, 304, 4), *range(304, 360, 6), *range(360, 385, 2)]
     ax = plots.new_axes(6.6, 4.0)
     lines = [
-        ("truncate", "union", plots.RED, ":", "truncate, union bound (Chua et al., 2024)"),
-        ("truncate", "note", plots.ORANGE, "--", "truncate, note (Ganesh, 2025)"),
-        ("truncate", "refined", plots.BLUE, "-", "truncate, refined (filet)"),
-        ("reject", "refined", plots.GREEN, "-.", "reject (filet)"),
+        ("truncate", "union", plots.RED, ":", 1.5, "truncate, union bound (Chua et al., 2024)"),
+        ("truncate", "note", plots.ORANGE, "--", 1.5, "truncate, note (Ganesh, 2025)"),
+        ("truncate", "swap", plots.BLUE, "-", 0.7, "truncate, swap alone (filet)"),
+        ("truncate", "refined", plots.BLUE, "-", 2.0, "truncate, refined: swap and lending (filet)"),
+        ("reject", "refined", plots.GREEN, "-.", 1.5, "reject (filet)"),
     ]
-    for overflow, analysis, colour, style, label in lines:
+    for overflow, analysis, colour, style, width, label in lines:
         values = []
         for cap in caps:
             scheme = filet.CappedPoisson(n, mean / n, cap, overflow)  # type: ignore[arg-type]
@@ -34,7 +35,7 @@ def gain() -> None:
         if infinite:  # the line leaves the picture at the last cap with an infinite epsilon
             values[infinite[-1]] = 1e3
             label += f"\n(infinite at caps up to {caps[infinite[-1]]})"
-        ax.plot(caps, values, color=colour, linestyle=style, label=label)
+        ax.plot(caps, values, color=colour, linestyle=style, linewidth=width, label=label)
     plain = filet.account(
         filet.CappedPoisson(n, mean / n, n), noise_multiplier=sigma, steps=steps, adjacency="zero-out"
     )
@@ -53,7 +54,7 @@ def gain() -> None:
 
 
 def argument() -> None:
-    """Which batches the refined analysis compares with which."""
+    """Which batches Theorem 2 (swap) compares with which."""
     ax = plots.new_axes(7.6, 3.3)
     boxes = [
         (
@@ -74,7 +75,7 @@ def argument() -> None:
         ax.text(left + width / 2, 0.18, below, ha="center", va="center", fontsize=8.5, color=plots.GREY)
     for left, right, height, words in (
         (0.0, 5.6, 1.14, "note: label 1"), (5.8, 9.0, 1.14, "note: label 2"),
-        (0.0, 3.2, 1.42, "refined: label 1"), (3.4, 9.0, 1.42, "refined: label 2, one group: distances 1 and 2"),
+        (0.0, 3.2, 1.42, "swap: label 1"), (3.4, 9.0, 1.42, "swap: label 2, one group: distances 1 and 2"),
     ):  # fmt: skip
         ax.annotate(
             "", (right, height), (left, height), arrowprops={"arrowstyle": "|-|,widthA=.2,widthB=.2", "lw": 1.0}

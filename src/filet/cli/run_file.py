@@ -164,7 +164,7 @@ def parse_run(data: Mapping[str, Any]) -> RunFile:
     >>> run = parse_run({"adjacency": "zero-out", "delta": 1e-5, "dataset_size": 60_000, "max_batch_size": 300,
     ...     "phases": [{"expected_batch_size": 256, "noise_multiplier": 1.0, "steps": 14_000}]})
     >>> round(run.curve.epsilon(run.delta), 3)
-    2.852
+    2.824
     """
     from .. import _checks
     from ..accounting.accountant import Accountant

@@ -42,7 +42,7 @@ class FiletAccountant(privacy_accountant.PrivacyAccountant):
     >>> event = TruncatedSubsampledGaussianDpEvent(60_000, 256 / 60_000, 300, 1.0)
     >>> accountant = FiletAccountant(NeighboringRelation.REPLACE_SPECIAL).compose(event, 14_000)
     >>> round(accountant.get_epsilon(1e-5), 3)
-    2.852
+    2.824
 
     Guarantees: `get_epsilon` and `get_delta` are certified upper bounds of everything composed. Supported are
     `TruncatedSubsampledGaussianDpEvent`, `PoissonSampledDpEvent` of a Gaussian, `GaussianDpEvent`, no-op and

@@ -23,10 +23,12 @@ if TYPE_CHECKING:
 BLUE, ORANGE, GREEN, RED, GREY = "#0072B2", "#E69F00", "#009E73", "#D55E00", "#666666"
 _STYLES = {
     "refined": (BLUE, "-", "refined"),
+    "swap": ("#56B4E9", "-.", "swap (Theorem 2 alone)"),
     "note": (ORANGE, "--", "note (Ganesh, 2025)"),
     "union": (RED, ":", "union bound"),
     "attack": (GREY, "-.", "best known attack: no analysis can show less"),
     "truncate_refined": (BLUE, "-", "truncate, refined"),
+    "truncate_swap": ("#56B4E9", "-.", "truncate, swap (Theorem 2 alone)"),
     "truncate_note": (ORANGE, "--", "truncate, note (Ganesh, 2025)"),
     "truncate_union": (RED, ":", "truncate, union bound"),
     "reject_refined": (GREEN, "-.", "reject"),

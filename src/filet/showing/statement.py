@@ -55,7 +55,7 @@ def statement(curve: PrivacyCurve, delta: float) -> str:
     >>> scheme = filet.CappedPoisson(60_000, 256 / 60_000, 300)
     >>> curve = filet.account(scheme, noise_multiplier=1.0, steps=14_000, adjacency="zero-out")
     >>> print(statement(curve, delta=1e-5).splitlines()[1])
-      The outputs of the whole run are (epsilon, delta)-differentially private with epsilon = 2.852 and delta = 1e-05.
+      The outputs of the whole run are (epsilon, delta)-differentially private with epsilon = 2.825 and delta = 1e-05.
     """
     bounds = curve.epsilon_bounds(delta)
     lines = ["Guarantee"]
