@@ -101,7 +101,8 @@ def test_the_rows_are_near_the_best_and_in_the_checkers_units(name: str, adjacen
     phase = {"dataset_size": s.n, "cycle_length": 1, "max_batch_size": s.cap, "sampling_probability": repr(s.p),
              "noise_multiplier": repr(s.sigma)}  # fmt: skip
     others = rows(phase, adjacency, nodes, spacing)
-    assert all(row is None for k, row in zip(nodes, mine, strict=True) if k < 0)
+    least = math.log1p(-step.weights.tq / step.weights.tau) if adjacency == "add-remove" else 0.0
+    assert [row is None for row in mine] == [spacing * k <= least for k in nodes]
     with ctx.workprec(200):
         for k, *both in zip(nodes, mine, others, strict=True):
             if k <= 0:
