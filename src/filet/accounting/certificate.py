@@ -12,13 +12,21 @@ from dataclasses import dataclass, replace
 from decimal import ROUND_UP, Context, Decimal
 from typing import TYPE_CHECKING, Any
 
-from flint import arb, ctx, fmpq
+import numpy as np
+
+from ..errors import FiletError, MissingExtraError, NotCertifiedError
+from ..scheme import Overflow
+from .proving.theorems import lending_step
+from .searching.lending_shares import Query, Shares, choose, laws, lenders
+from .terms import Adjacency, Analysis, Phase
+
+try:
+    from flint import arb, ctx, fmpq
+except ImportError as error:
+    raise MissingExtraError("certificates need python-flint; install it with: pip install 'filet[check]'") from error
 
 from ..checking import Claim, check, checksum
 from ..checking.theorems import Step
-from ..errors import NotCertifiedError
-from ..scheme import Overflow
-from .terms import Phase
 
 if TYPE_CHECKING:
     from .curve import PrivacyCurve
@@ -28,13 +36,11 @@ _AIM = 4e-4
 _FINENESS = 48  # cells are at most this fraction of their loss wide
 _WIDE = 10**7
 _LIGHT = 2.0**-22  # mass beyond the last node, as a share of delta
+# Shares far from where anything is lent may overflow; the checker judges what comes out, so nobody needs warnings.
+_QUIET = np.errstate(over="ignore", divide="ignore", invalid="ignore")
 
 Profile = Callable[[arb, int], arb]
-# (a phase of the claim, adjacency, nodes, spacing) -> for each node a row [tilt, shares...] or None
-Lender = Callable[[dict[str, Any], str, list[int], float], list[list[int] | None]]
-# The one switch: the maker of witnesses for the lending theorem. Without one, truncated phases are certified by the exchange
-# argument ("swap"), which is what the library's analysis `refined` computes.
-LENDER: Lender | None = None
+Rows = list[list[int] | None]  # for each node [tilt * 2^20, shares * 4096, ...], or None where nothing is lent
 
 
 def certificate(curve: PrivacyCurve, delta: float) -> dict[str, Any]:
@@ -50,14 +56,21 @@ def certificate(curve: PrivacyCurve, delta: float) -> dict[str, Any]:
     >>> abs(float(claim["epsilon"]) / curve.epsilon(1e-5) - 1) < 1e-3
     True
 
-    Guarantees: the checker accepts what is returned (it was run), and epsilon is at most 0.1 % above `curve.epsilon(delta)`:
-    what the checker's lattice of losses costs. Nothing secret is in it: no key, no data, only the run's public parameters.
-    Raises `NotCertifiedError` where no such proof was found, or the run has no finite epsilon.
+    Guarantees: the checker accepts what is returned (it was run), and epsilon is at most max(0.1 %, 1e-4) above
+    `curve.epsilon(delta)`: what the checker's lattice of losses costs. Nothing secret is in it: no key, no data, only the
+    run's public parameters. Raises `NotCertifiedError` where no such proof was found, or the run has no finite epsilon.
     """
     bound = curve.epsilon_bounds(delta).upper
     if not math.isfinite(bound):
         raise NotCertifiedError(f"the run has no finite epsilon at delta={delta!r}, so there is nothing to certify")
-    claim, _ = certified(Plan.guess(curve, float(delta), bound, LENDER))
+    if curve.exposed:
+        raise NotCertifiedError("some step has noise_multiplier=0.0, which no certificate covers; add noise")
+    try:
+        claim, _ = certified(Plan.guess(curve, float(delta), bound))
+    except FiletError:
+        raise
+    except ValueError as error:  # the checker's own limits
+        raise NotCertifiedError(f"no certificate can hold this run ({error}); use less extreme parameters") from None
     return claim
 
 
@@ -76,12 +89,30 @@ def certified(plan: Plan) -> tuple[dict[str, Any], float]:
     )
 
 
-def _analysis(phase: Phase, lender: Lender | None) -> str:
-    """The checker's name of a phase's theorem."""
-    name: str = phase.analysis.value
-    if phase.scheme.overflow is Overflow.TRUNCATE and name == "refined" and lender is None:
-        return "swap"
-    return name
+@_QUIET
+def _lent(phase: Phase, adjacency: Adjacency, query: Query) -> Shares | None:
+    """What a step's lower levels lend, where the curve's own answer to the query uses lending."""
+    if phase.analysis is not Analysis.REFINED or phase.only_gaussian:
+        return None
+    scheme, sigma = phase.scheme, phase.noise_multiplier
+    step = lending_step(scheme, sigma, adjacency, lenders(scheme.max_batch_size, sigma))
+    return choose(step) if step and laws(step, query) else None
+
+
+@_QUIET
+def lending_rows(shares: Shares, nodes: list[int], spacing: float) -> Rows:
+    """The witness of the lending theorem: what is lent at each node above the least loss that allows it."""
+    loss = spacing * np.array(nodes, dtype=float)
+    usable = shares.step.masses(loss)[3].down > 0.0  # m_1, the top's own negative mass; under replace-one, losses > 0
+    found, tilts = shares.at(loss)
+    units = np.rint(4096 * np.clip(np.nan_to_num(found), 0.0, 1.0)).astype(int)
+    steps = np.rint(2**20 * np.clip(np.nan_to_num(tilts), -1e3, 1e3)).astype(int)
+    rows: Rows = []
+    for use, tilt, row in zip(usable.tolist(), steps.tolist(), units.tolist(), strict=True):
+        while row and not row[-1]:
+            row.pop()
+        rows.append([tilt, *row] if use and row else None)
+    return rows
 
 
 def exact(value: float) -> str:
@@ -89,8 +120,11 @@ def exact(value: float) -> str:
     return format(Decimal(value), "f")
 
 
-def _phase(phase: Phase, lender: Lender | None) -> dict[str, Any]:
-    scheme = phase.scheme
+def _phase(phase: Phase, lent: Shares | None) -> dict[str, Any]:
+    """A phase of the claim. What the library calls refined is the exchange argument ("swap") where lending gains nothing."""
+    scheme, analysis = phase.scheme, phase.analysis
+    if scheme.overflow is Overflow.TRUNCATE and analysis is Analysis.REFINED and lent is None:
+        analysis = Analysis.SWAP
     return {
         "dataset_size": scheme.dataset_size,
         "sampling_probability": exact(scheme.sampling_probability),
@@ -99,7 +133,7 @@ def _phase(phase: Phase, lender: Lender | None) -> dict[str, Any]:
         "cycle_length": scheme.cycle_length,
         "noise_multiplier": exact(phase.noise_multiplier),
         "steps": phase.steps,
-        "analysis": _analysis(phase, lender),
+        "analysis": analysis.value,
     }
 
 
@@ -125,11 +159,14 @@ class Plan:
     fineness: float
     dense: tuple[bool, ...]  # which phases use every record in every step, and so are Gaussian releases
     ranges: tuple[tuple[float, float], ...]
-    lender: Lender | None
+    lent: tuple[Shares | None, ...]  # what each phase lends
 
     @classmethod
-    def guess(cls, curve: PrivacyCurve, delta: float, bound: float, lender: Lender | None) -> Plan:
+    def guess(cls, curve: PrivacyCurve, delta: float, bound: float) -> Plan:
         kept = [p for p in curve.phases if p.steps and math.isfinite(p.noise_multiplier)]
+        rounds = sum(phase.rounds for phase in kept if not phase.only_gaussian)
+        query = Query(max(rounds, 1), math.log(delta))
+        lent = tuple(_lent(p, curve.adjacency, query) for p in kept)
         body: dict[str, Any] = {
             "format": "filet-certificate",
             "version": 1,
@@ -137,15 +174,14 @@ class Plan:
             "epsilon": rounded_up(bound),
             "delta": repr(delta),
             "gaussian": exact(curve.gaussian),
-            "phases": [_phase(p, lender) for p in kept],
+            "phases": [_phase(*one) for one in zip(kept, lent, strict=True)],
         }
         width = 0.01 * bound + 1e-9
         near, far = (max(curve.delta_bounds(e).upper, 1e-300) for e in (bound, bound + width))
         steepness = max(math.log(near / far) / width, 1.0)
-        rounds = sum(phase.rounds for phase in kept if not phase.only_gaussian)
         spacing = math.sqrt(8 * _AIM * max(bound, 0.01) / (max(rounds, 1) * (steepness + 1)))
         plan = cls(body, bound, delta, steepness, min(spacing, 0.02), _FINENESS,
-                   tuple(p.only_gaussian for p in kept), (), lender)  # fmt: skip
+                   tuple(p.only_gaussian for p in kept), (), lent)  # fmt: skip
         return plan._with_ranges()
 
     def _with_ranges(self) -> Plan:
@@ -156,25 +192,13 @@ class Plan:
         return replace(self, ranges=found)
 
     def _signed(self, epsilon: str, bits: int, window: int, nodes: list[list[int]]) -> dict[str, Any]:
-        witness = {
-            "spacing": rounded_up(self.spacing),
-            "bits": bits,
-            "window": window,
-            "nodes": nodes,
-            "lending": [self._rows(*row) for row in zip(self.body["phases"], nodes, strict=False)],
-        }
+        spacing = rounded_up(self.spacing)
+        lending = [
+            lending_rows(shares, row, float(spacing)) if shares and row else None
+            for shares, row in zip(self.lent, nodes, strict=False)
+        ]
+        witness = {"spacing": spacing, "bits": bits, "window": window, "nodes": nodes, "lending": lending}
         return signed({**self.body, "epsilon": epsilon, "witness": witness})
-
-    def _rows(self, phase: dict[str, Any], nodes: list[int]) -> list[list[int] | None] | None:
-        capped = phase["max_batch_size"] < phase["dataset_size"] // phase["cycle_length"]
-        if (
-            self.lender is None
-            or not nodes
-            or not capped
-            or (phase["overflow"], phase["analysis"]) != ("truncate", "refined")
-        ):
-            return None
-        return self.lender(phase, self.body["adjacency"], nodes, float(rounded_up(self.spacing)))
 
     def finer(self, cost: float) -> Plan:
         shrink = min(0.7, math.sqrt(_AIM / cost))

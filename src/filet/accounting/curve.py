@@ -133,6 +133,28 @@ class PrivacyCurve:
             raise _checks.fail(f"false_positive_rate={_checks.show(false_positive_rate)} is not in [0, 1]; {remedy}")
         return _map(self._run.power, rates)
 
+    @certified
+    def certificate(self, delta: float) -> dict[str, Any]:
+        """The claim that the run is (epsilon, delta)-private, with a proof that others can check; plain JSON.
+
+        >>> import filet
+        >>> from filet.checking import check
+        >>> scheme = filet.CappedPoisson(dataset_size=1_000, sampling_probability=0.05, max_batch_size=60)
+        >>> curve = filet.account(scheme, noise_multiplier=2.0, steps=100, adjacency="zero-out")
+        >>> claim = curve.certificate(delta=1e-5)
+        >>> check(claim).ok
+        True
+        >>> float(claim["epsilon"]) <= 1.001 * curve.epsilon(1e-5)
+        True
+
+        Guarantees: `filet.checking.check`, which uses ball arithmetic and nothing else of filet, has accepted it. Its
+        epsilon is at most max(0.1 %, 1e-4) above `epsilon(delta)`, or `NotCertifiedError` is raised. Nothing secret is
+        in it. Needs `pip install 'filet[check]'`, and takes seconds.
+        """
+        from .certificate import certificate
+
+        return certificate(self, delta)
+
     @property
     def overflow(self) -> float:
         """The chance that any batch overflows, which the union strategy adds to delta; for planning."""

@@ -1,7 +1,7 @@
 """The engine judged by the checker: random runs, whose exact delta is bracketed in ball arithmetic.
 
 `epsilon_bounds(delta)` says: at `upper` the exact delta is at most delta, at `lower` at least. The checker's bracket must not
-contradict either. The long form is `pytest -m slow tests/checking/test_checking_engine.py`, with FILET_POINTS runs (700 unless
+contradict either. The long form is `pytest -m slow tests/checking/test_engine.py`, with FILET_POINTS runs (700 unless
 set), two sevenths of them extreme.
 """
 
@@ -14,15 +14,15 @@ from typing import Any
 
 import numpy as np
 import pytest
-from checking_bracket import bracket
 from flint import fmpq
+from tests.checking.checking_bracket import bracket
 
 import filet
 from filet.accounting.certificate import Plan
 from filet.checking import Claim
 
 ADJACENCIES = ("add-remove", "zero-out", "replace-one")
-KINDS = (("truncate", "refined"), ("truncate", "note"), ("reject", "refined"))
+KINDS = (("truncate", "swap"), ("truncate", "note"), ("reject", "refined"))
 BUDGET = 60.0  # estimated seconds for one run; those that take longer are drawn again
 
 
@@ -65,7 +65,7 @@ def judge(run: dict[str, Any], adjacency: str, overflow: str, analysis: str) -> 
     if not 1e-4 < bounds.upper < 600.0 or curve.phases[0].only_gaussian:
         return None
     try:
-        plan = Plan.guess(curve, run["delta"], bounds.upper, None)
+        plan = Plan.guess(curve, run["delta"], bounds.upper)
     except filet.FiletError:
         return None
     plan = replace(plan, spacing=0.35 * plan.spacing, fineness=2 * plan.fineness)
@@ -124,9 +124,9 @@ def test_the_engine_agrees_with_ball_arithmetic_at_many_points() -> None:
 
 def test_an_engine_that_is_too_low_would_be_noticed() -> None:
     scheme = filet.CappedPoisson(1_000, 0.05, 60)
-    curve = filet.account(scheme, noise_multiplier=1.0, steps=50, adjacency="add-remove")
+    curve = filet.account(scheme, noise_multiplier=1.0, steps=50, adjacency="add-remove", analysis="swap")
     epsilon = curve.epsilon_bounds(1e-5).upper
-    plan = Plan.guess(curve, 1e-5, epsilon, None)
+    plan = Plan.guess(curve, 1e-5, epsilon)
     claim = replace(plan, spacing=0.35 * plan.spacing, fineness=2 * plan.fineness).claim()[0]
     ((lower, upper),) = bracket(claim, 0.998 * epsilon)
     assert fmpq(1, 10**5) < lower < upper

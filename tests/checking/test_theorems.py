@@ -1,4 +1,4 @@
-"""The checker's tables and its composition, against closed forms, the engine's own profiles, and enumerated data sets."""
+"""The checker's tables, against integrals, the engine's own profiles, and enumerated data sets."""
 
 from __future__ import annotations
 
@@ -7,14 +7,15 @@ import math
 
 import numpy as np
 import pytest
-from filet.profiles import Analysis, loss_law
 from flint import arb, ctx, fmpq
 from scipy.special import ndtr
 from scipy.stats import binom
+from tests.checking.checking_lending import rows
 
-from filet.checking.lattice import Law, delta, laws, power
+from filet.accounting.proving.theorems import loss_law
+from filet.accounting.terms import Adjacency, Analysis
 from filet.checking.theorems import Step, kernel, point, tail
-from filet.scheme import Adjacency, CappedPoisson
+from filet.scheme import CappedPoisson
 
 ADJACENCIES = ("add-remove", "zero-out", "replace-one")
 KINDS = (("truncate", "swap"), ("truncate", "note"), ("reject", "refined"), ("truncate", "union"))
@@ -85,8 +86,7 @@ def test_the_kernel_is_the_integral(parts: tuple[tuple[float, int], ...], sigma:
 )  # fmt: skip
 def test_profiles_agree_with_the_engine(overflow: str, analysis: str, adjacency: str, n: int, p: float, cap: int, sigma: float) -> None:  # fmt: skip
     mine = step(n, p, cap, sigma, overflow, adjacency, analysis)
-    name = "refined" if analysis == "swap" else analysis
-    law = loss_law(CappedPoisson(n, p, cap, overflow=overflow), sigma, Adjacency(adjacency), Analysis(name))  # type: ignore[arg-type]
+    law = loss_law(CappedPoisson(n, p, cap, overflow=overflow), sigma, Adjacency(adjacency), Analysis(analysis))  # type: ignore[arg-type]
     losses = np.array([-0.5, -0.05, -0.003, -1e-3, 0.0, 1e-3, 0.02, 0.3, 1.0, 2.5])
     theirs, _ = law.profile_and_error(losses)
     for loss, value in zip(losses, theirs, strict=True):
@@ -146,8 +146,6 @@ def test_no_small_data_set_exceeds_a_profile(overflow: str, analysis: str, adjac
 
 def test_lending_is_used_and_helps() -> None:
     """With the shares of the fixed point the bound is well below the exchange argument's."""
-    from checking_lending import rows
-
     phase = {"dataset_size": 60_000, "cycle_length": 1, "max_batch_size": 256, "sampling_probability": str(256 / 60_000),
              "noise_multiplier": "1"}  # fmt: skip
     (row,) = rows(phase, "zero-out", [1000], 1e-3)
@@ -155,56 +153,3 @@ def test_lending_is_used_and_helps() -> None:
     lend = {1000: ([fmpq(v, 4096) for v in row[1:]], fmpq(row[0], 2**20))}
     with_, without = (step(60_000, 256 / 60_000, 256, 1.0, "truncate", "zero-out", "refined", x) for x in (lend, None))
     assert float(with_.profile(arb(1), 1000)) < 0.3 * float(without.profile(arb(1), 1000))
-
-
-# --- composition ---
-
-
-def gaussian_delta(mu: float, epsilon: float) -> float:
-    return float(ndtr(mu / 2 - epsilon / mu) - math.exp(epsilon) * ndtr(-mu / 2 - epsilon / mu))
-
-
-def test_many_gaussian_steps_are_one() -> None:
-    """100 releases at noise 5 are one at noise 1/2: the lattice is above the closed form, and close."""
-    one = step(1, 1.0, 1, 5.0, "truncate", "zero-out", "swap")
-    spacing, rule = fmpq(1, 500), (80, 10**6, fmpq(0))
-    for law in laws(one.profile, list(range(-900, 901)), spacing, 80):
-        found = float(delta(power(law, 100, rule), fmpq(5), spacing, 80).upper())
-        assert gaussian_delta(2.0, 5.0) <= found <= gaussian_delta(2.0, 5.0) * 1.002
-
-
-def test_power_is_the_multinomial_sum() -> None:
-    """Three steps of a two-point law, in exact arithmetic."""
-    law = Law(-1, [arb(1).fmpz() << 18, arb(0).fmpz(), arb(3).fmpz() << 18], arb(0).fmpz())
-    cubed = power(law, 3, (20, 100, fmpq(0)))
-    assert (cubed.low, [int(m) / 2**20 for m in cubed.masses]) == (-3, [1 / 64, 0, 9 / 64, 0, 27 / 64, 0, 27 / 64])
-
-
-def test_cut_mass_is_never_lost() -> None:
-    rng = np.random.default_rng(0)
-    masses = [arb(int(v)).fmpz() for v in rng.integers(1, 2**12, 50)]
-    law = Law(3, masses, arb(7).fmpz())
-    total = sum(int(m) for m in masses) + 7
-    for light in (0, 1, 500, 10**6):
-        squared = power(law, 2, (14, 1000, fmpq(light)))
-        assert sum(map(int, squared.masses)) + int(squared.infinite) >= total**2 / 2**14
-        assert squared.low >= 6
-
-
-def test_a_profile_that_is_not_convex_gives_valid_masses() -> None:
-    """Masses have a profile above the truth even if the upper bounds zigzag."""
-    one = step(9, 0.4, 3, 0.7, "truncate", "add-remove", "swap")
-
-    def rough(loss: arb, node: int) -> arb:
-        return one.profile(loss, node) * (1 + arb(node % 3) / 50)
-
-    law, back = laws(rough, list(range(-40, 200)), fmpq(1, 50), 60)
-    for k in range(-60, 220, 7):
-        for each, sign in ((law, 1), (back, -1)):
-            loss = k / 50
-            bound = int(each.infinite) / 2**60 + sum(
-                int(m) / 2**60 * max(0.0, 1 - math.exp(loss - (each.low + i) / 50)) for i, m in enumerate(each.masses)
-            )
-            truth = float(one.profile(arb(sign * k) / 50, 0))
-            truth = truth if sign > 0 else 1 - math.exp(loss) + math.exp(loss) * truth
-            assert bound >= truth - 1e-12
