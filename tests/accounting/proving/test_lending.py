@@ -15,6 +15,7 @@ from tests.enumeration import ADJACENCIES, Config
 from tests.reference import lending as reference
 
 from filet import Adjacency
+from filet._binomial import cap_weights
 from filet.accounting.proving import lending
 from filet.accounting.proving.hull import check, dominating, profile, reverse, vertices
 from filet.accounting.proving.lending import Step
@@ -170,7 +171,7 @@ def test_lending_is_below_swap_and_swap_below_the_note(adjacency: str) -> None:
 
 @pytest.mark.parametrize(("n", "p", "B", "sigma"), [(10, 0.5, 10, 1.0), (10, 0.5, 1, 1.0), (10, 1.0, 5, 1.0), (10, 0.5, 5, 1e-3)])  # fmt: skip
 def test_where_there_is_nothing_to_lend_it_is_refused(n: int, p: float, B: int, sigma: float) -> None:
-    v = cases.Weights(0.4, 0.3, 0.3, 0.1, 0.25, 0.2, 0.15, 1e-12)
+    v = cap_weights(10, 0.5, 5)
     with pytest.raises(NotCertifiedError, match="use the swap analysis"):
         Step(n, p, B, sigma, Adjacency.ADD_REMOVE, v, 1)
 

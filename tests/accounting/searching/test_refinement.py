@@ -120,7 +120,9 @@ class Script:
         self.first, self.both, self.asked = [*first], [*both], list[tuple[Any, ...]]()
         monkeypatch.setattr(module, "narrow", self.narrow)
         monkeypatch.setattr(Direction, "_both_views", lambda _, *asked: self.both_views(*asked))
-        monkeypatch.setattr(Direction, "_halve", lambda _, bracket, budget: self.asked.append(("halve", bracket.bounds)))
+        monkeypatch.setattr(
+            Direction, "_halve", lambda _, bracket, budget: self.asked.append(("halve", bracket.bounds))
+        )
         monkeypatch.setattr(EpsilonBracket, "crude", lambda self, *_: settle(self, 0.0, crude))
         monkeypatch.setattr(module, "guess_epsilon", lambda *_: 1.75)
         monkeypatch.setattr(module, "saddle_point", lambda *_: 2.25)
@@ -202,9 +204,14 @@ def test_refinement_ends_with_the_promise_kept(monkeypatch: pytest.MonkeyPatch) 
 def test_without_any_reading_the_crude_bound_stands_and_the_last_guess_is_refined(
     monkeypatch: pytest.MonkeyPatch, crude: float
 ) -> None:
+    """Chernoff's bound is asked for only if nothing else is finite: it is dear and far from tight."""
     script = Script(monkeypatch, [(math.nan, math.inf)] * 2, [(2.0, 1.999, 2.0)], crude=crude)
-    Direction([Part(usual_law(), 50)]).epsilon(1e-6)
-    assert script.asked[2] == ("both", (0.0, crude), ("fitted", 2.25, 800), 2.25, 1.0)
+    run = Direction([Part(usual_law(), 50)])
+    run.epsilon(1e-6)
+    chernoff = run.view(run.look(LOG), above=True).chernoff_epsilon(LOG)
+    assert chernoff < 9.0
+    upper = chernoff if crude == math.inf else crude
+    assert script.asked[2] == ("both", (0.0, pytest.approx(upper, rel=1e-9)), ("fitted", 2.25, 800), 2.25, 1.0)
 
 
 @pytest.mark.parametrize(("solved", "expected"), [
