@@ -18,7 +18,9 @@ from typing import Any
 import numpy as np
 
 from filet import Adjacency, Analysis, CappedPoisson, PrivacyCurve, account
-from filet.accounting.proving.theorems import loss_law
+from filet.accounting.proving.lending import lent_part
+from filet.accounting.proving.theorems import lending_step, loss_law
+from filet.accounting.searching.lending_shares import choose, lenders
 from tests.enumeration import (
     ADJACENCIES,
     TOLERANCE,
@@ -38,7 +40,8 @@ FLOOR = 1e-9  # bounds below it are not worth an attack
 ATTAINED = 1e-6  # relative slack
 # Policy and analysis, the tight ones more often than those for comparison.
 _KINDS = (
-    *[("truncate", "refined")] * 9,
+    *[("truncate", "refined")] * 5,
+    *[("truncate", "swap")] * 5,
     *[("reject", "refined")] * 5,
     *[("truncate", "note")] * 3,
     *[("truncate", "union")] * 2,
@@ -76,11 +79,20 @@ Bound = Callable[[Draw, np.ndarray], np.ndarray]
 
 
 def library_bound(draw: Draw, eps: np.ndarray) -> np.ndarray:
-    """filet's one-step profile, as the accountant uses it: under replace-one, one direction stands for both."""
-    scheme, sigma = draw.scheme, draw.config.sigma
-    law = loss_law(scheme, sigma, Adjacency(draw.config.adjacency), Analysis(draw.analysis))
+    """filet's one-step profile, as the accountant uses it: under replace-one, one direction stands for both.
+
+    The refined analysis of truncated batches is the smaller of Theorem 2 and what lending proves.
+    """
+    scheme, sigma, adjacency = draw.scheme, draw.config.sigma, Adjacency(draw.config.adjacency)
+    law = loss_law(scheme, sigma, adjacency, Analysis(draw.analysis))
     forward = law.profile(eps)
     reverse = forward if draw.config.adjacency == "replace-one" else law.reversed().profile(eps)
+    refined = draw.analysis == "refined"
+    step = lending_step(scheme, sigma, adjacency, lenders(scheme.max_batch_size, sigma)) if refined else None
+    if step is not None:
+        shares = choose(step)
+        lent, back = (lent_part(step, at, *shares.at(at)) for at in (eps, -eps))
+        forward, reverse = np.minimum(forward, lent), np.minimum(reverse, back * np.exp(eps))
     extra = scheme.overflow_probability * (1 + np.exp(eps)) if draw.analysis == "union" else 0.0
     return np.concatenate([forward + extra, reverse + extra])
 
@@ -89,7 +101,8 @@ def reference_bound(draw: Draw, eps: np.ndarray) -> np.ndarray:
     """The independent transcription of the theory, plus its rounding error; no union strategy."""
     c = draw.config
     kw = {"n": c.n, "p": c.p, "B": c.B, "sigma": c.sigma, "overflow": c.overflow, "adjacency": c.adjacency}
-    values = [profile_float.profile(eps, direction=w, analysis=draw.analysis, **kw) for w in ("forward", "reverse")]
+    analysis = "refined" if draw.analysis == "swap" else draw.analysis  # Theorem 2, under the name it had
+    values = [profile_float.profile(eps, direction=w, analysis=analysis, **kw) for w in ("forward", "reverse")]
     return np.concatenate(values) + np.tile(1e-15 * (1 + np.exp(eps)), 2)
 
 

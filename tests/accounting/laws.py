@@ -16,6 +16,7 @@ from filet.accounting.proving.cells import Discrete
 from filet.accounting.proving.loss_law import LossLaw
 from filet.accounting.proving.theorems import loss_law
 from filet.accounting.run import Answers, _directions
+from filet.accounting.searching.refinement import Part
 
 TABLES = Path(__file__).parents[1] / "reference" / "tables"
 LONG = np.longdouble
@@ -51,7 +52,7 @@ def usual_law(sigma: float = 1.0) -> LossLaw:
 
 def answers(law: LossLaw, steps: int) -> Answers:
     """One direction of a run of one law, by the closed form where there is one."""
-    (one,) = _directions([(law, steps)], NOTHING, symmetric=True)
+    (one,) = _directions([Part(law, steps)], NOTHING, symmetric=True)
     return one
 
 

@@ -40,11 +40,30 @@ def test_an_attack_cannot_beat_the_trade_off_curve() -> None:
 def test_one_step_is_answered_by_the_closed_form_to_seven_digits(adjacency: str, delta: float) -> None:
     for p, sigma, overflow in [(1e-9, 1.0, "truncate"), (0.01, 0.1, "reject"), (0.5, 100.0, "truncate")]:
         scheme = CappedPoisson(round(1000 / p), p, 1000, overflow)  # type: ignore[arg-type]
-        curve = account(scheme, noise_multiplier=sigma, steps=1, adjacency=adjacency)
+        analysis = "swap" if overflow == "truncate" else "refined"
+        curve = account(scheme, noise_multiplier=sigma, steps=1, adjacency=adjacency, analysis=analysis)
         lower, upper = curve.epsilon_bounds(delta)
         assert upper - lower <= 1e-7 * upper
         if upper > 0:
             assert curve.delta_bounds(upper).lower <= delta <= curve.delta_bounds(lower).upper * (1 + 1e-8)
+
+
+@pytest.mark.parametrize("adjacency", ADJACENCIES)
+@pytest.mark.parametrize("delta", [1e-2, 1e-10, 1e-30])
+def test_one_step_by_lending_is_answered_to_five_digits_and_never_above_the_swap(adjacency: str, delta: float) -> None:
+    """Nodes are chosen for a delta, so delta at an epsilon may be by other nodes, a little above or below."""
+    for p, sigma in [(1e-9, 1.0), (0.01, 0.5), (0.5, 100.0)]:
+        scheme = CappedPoisson(round(1000 / p), p, 1000)
+        refined, swap = (
+            account(scheme, noise_multiplier=sigma, steps=1, adjacency=adjacency, analysis=analysis)
+            for analysis in ("refined", "swap")
+        )
+        lower, upper = refined.epsilon_bounds(delta)
+        assert upper - lower <= 1e-5 * upper
+        assert upper <= swap.epsilon(delta) * (1 + 1e-4)
+        if upper > 0:
+            assert refined.delta_bounds(upper).lower <= delta * 1.01
+            assert refined.delta_bounds(lower).upper >= delta / 1.01
 
 
 def test_limits_of_noise_and_steps() -> None:

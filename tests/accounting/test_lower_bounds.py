@@ -1,10 +1,7 @@
 """Lower bounds: sound (never above the exact value of their own attack, nor above the upper bound) and tight."""
 
-import itertools
 import math
 import random
-from collections import Counter
-from fractions import Fraction
 
 import numpy as np
 import pytest
@@ -12,7 +9,8 @@ from scipy import stats
 from tests.settings import SETTINGS
 
 import filet
-from filet.accounting import lower_bounds as attacks
+from filet.accounting import lower_bounds as module
+from filet.accounting.attacks import attack
 from filet.accounting.lower_bounds import epsilon_lower_bound
 from filet.accounting.proving.closed_form import gaussian_log_delta
 
@@ -26,42 +24,6 @@ def bounds(scheme, delta, **run):
 def setting(name, overflow):
     n, batch, cap, sigma, steps, delta = SETTINGS[name]
     return filet.CappedPoisson(n, batch / n, cap, overflow), delta, {"noise_multiplier": sigma, "steps": steps}
-
-
-def batch_law(n, p, cap, overflow, marked):
-    """Chances of (x_1 drawn, number of marked others drawn), by enumerating subsets; example 0 is x_1."""
-    p, law = Fraction(p), Counter()
-    for size in range(n + 1):
-        for drawn in itertools.combinations(range(n), size):
-            chance = p**size * (1 - p) ** (n - size)
-            if size <= cap:
-                kept = [drawn]
-            elif overflow == "truncate":
-                kept = list(itertools.combinations(drawn, cap))
-            else:
-                continue
-            for batch in kept:
-                law[0 in batch, sum(1 for i in batch if 1 <= i <= marked)] += chance / len(kept)
-    total = sum(law.values())
-    return {outcome: float(chance / total) for outcome, chance in law.items()}
-
-
-@pytest.mark.parametrize("overflow", ["truncate", "reject"])
-@pytest.mark.parametrize(("n", "p", "cap"), [(6, 0.4, 3), (7, 0.75, 2), (5, 0.1, 1), (6, 0.9, 5)])
-def test_batch_law_of_every_attack_matches_enumeration(n, p, cap, overflow):
-    scheme = filet.CappedPoisson(n, p, cap, overflow)
-    for marked in range(n):
-        law = attacks._batch_law(scheme, marked, n)
-        if law is None:
-            assert overflow == "reject"  # conditioning on a rare event: this attack is left out
-            continue
-        first, inside, outside = law
-        exact = batch_law(n, p, cap, overflow, marked)
-        for k in range(n):
-            at = k - first
-            for drawn, weights in ((True, inside), (False, outside)):
-                got = weights[at] if 0 <= at < weights.size else 0.0
-                assert got == pytest.approx(exact.get((drawn, k), 0.0), rel=1e-11, abs=1e-15)
 
 
 def exact_delta(pair, epsilon, sigma):
@@ -86,13 +48,13 @@ def exact_delta(pair, epsilon, sigma):
 @pytest.mark.parametrize(("share", "cosine"), [(0, 0.0), (1, 1.0), (1, 0.3), (1, 0.0), (0.5, 1.0)])
 def test_one_step_is_just_below_the_exact_hockey_stick_divergence_of_the_attack(share, cosine, adjacency):
     scheme, sigma, epsilon = filet.CappedPoisson(9, 0.5, 4), 0.8, 0.7
-    pair = attacks.attack(scheme, sigma, filet.Adjacency(adjacency), round(share * 8), cosine)
-    law, _ = attacks.merged(pair, 9.0)
+    pair = attack(scheme, sigma, filet.Adjacency(adjacency), round(share * 8), cosine)
+    law, _ = module.merged(pair, 9.0)
     exact = exact_delta(pair, epsilon, sigma)
     merged = float((np.exp(law.log_mass) * -np.expm1(np.minimum(epsilon - law.loss, 0.0))).sum())
     assert merged <= exact * (1 + (1e-6 if cosine == 1.0 else 4e-4))  # the grid's own error
     assert merged >= exact * (1 - 2e-3)
-    assert attacks._one_step(law, math.log(exact)) == pytest.approx(epsilon, abs=3e-3)
+    assert module._one_step(law, math.log(exact)) == pytest.approx(epsilon, abs=3e-3)
 
 
 @pytest.mark.parametrize("coarse", [1.0, 5.0])
@@ -101,9 +63,9 @@ def test_one_step_is_just_below_the_exact_hockey_stick_divergence_of_the_attack(
 )
 def test_merged_outcomes_have_no_more_of_p_and_no_less_of_q(n, p, cap, sigma, coarse):
     scheme = filet.CappedPoisson(n, p, cap)
-    for share, cosine in attacks._FAMILY:
-        pair = attacks.attack(scheme, sigma, filet.Adjacency.ADD_REMOVE, round(share * (n - 1)), cosine)
-        for law in attacks.merged(pair, 11.0, coarse):
+    for share, cosine in module._FAMILY:
+        pair = attack(scheme, sigma, filet.Adjacency.ADD_REMOVE, round(share * (n - 1)), cosine)
+        for law in module.merged(pair, 11.0, coarse):
             assert np.exp(law.log_mass).sum() <= 1 + 1e-12
             assert np.exp(law.log_mass).sum() >= 1 - 1e-9
             assert np.exp(law.log_mass - law.loss).sum() >= 1 - 1e-11

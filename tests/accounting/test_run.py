@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -12,14 +13,15 @@ from tests.accounting.laws import NOTHING
 from filet import Adjacency, Analysis, Bounds, CappedPoisson, Phase
 from filet.accounting.proving.closed_form import gaussian_log_delta
 from filet.accounting.run import Run
-from filet.accounting.searching.refinement import Direction, Exact
+from filet.accounting.searching.budget import Budget
+from filet.accounting.searching.refinement import Direction, Exact, OneStepAnswers
 
 USUAL = CappedPoisson(10_000, 0.01, 120)
 ALL = CappedPoisson(10, 1.0, 10)
 
 
-def run(*phases: Phase, gaussian: Bounds = NOTHING, adjacency: Adjacency = Adjacency.ZERO_OUT) -> Run:
-    return Run(phases, gaussian, adjacency)
+def run(*phases: Phase, releases: Sequence[tuple[float, int]] = (), adjacency: Adjacency = Adjacency.ZERO_OUT) -> Run:
+    return Run(phases, releases, adjacency)
 
 
 class Known:
@@ -37,7 +39,7 @@ class Known:
         value = min(1.0, 0.5 * math.exp(self.shift - epsilon))
         return Bounds(value * 0.99, value * 1.01)
 
-    def quick_delta(self, epsilon: float) -> float:
+    def quick_delta(self, epsilon: float, budget: Budget | None = None) -> float:
         return self.delta(epsilon).upper
 
     def at_most(self, epsilon: float, delta: float) -> bool:
@@ -57,7 +59,7 @@ def test_phases_without_steps_or_with_infinite_noise_cost_nothing() -> None:
     assert (empty.overflow, empty.exposure) == (NOTHING, NOTHING)
     assert empty.epsilon(1e-5) == Bounds(0.0, 0.0)
     assert empty.delta(0.0) == Bounds(0.0, 0.0)
-    assert empty.delta_each(1.0) == []
+    assert empty.delta_each(1.0) == [Bounds(0.0, 0.0)]
     assert empty.quick_delta(1.0) == 0.0
     assert empty.at_most(0.0, 1e-300)
     assert empty.power(0.3) == 0.3
@@ -68,20 +70,21 @@ def test_a_run_has_two_directions_unless_both_are_the_same(adjacency: str, count
     several = run(Phase(USUAL, 1.0, 5), adjacency=Adjacency(adjacency))
     assert [type(one) for one in several.directions] == [Direction] * count
     single = run(Phase(USUAL, 1.0, 1), adjacency=Adjacency(adjacency))
-    assert [type(one) for one in single.directions] == [Exact] * count
-    beside = run(Phase(USUAL, 1.0, 1), gaussian=Bounds(0.1, 0.1), adjacency=Adjacency(adjacency))
+    assert [type(one) for one in single.directions] == [OneStepAnswers] * count
+    beside = run(Phase(USUAL, 1.0, 1), releases=[(3.0, 1)], adjacency=Adjacency(adjacency))
     assert [type(one) for one in beside.directions] == [Direction] * count
     alone = run(Phase(ALL, 1.0, 5), adjacency=Adjacency(adjacency))
     assert [type(one) for one in alone.directions] == [Exact]
     if count == 2:
-        forward, backward = (one.laws[0] for one in several.directions)  # type: ignore[attr-defined]
-        assert backward == forward.reversed()
+        forward, backward = (one.parts[0] for one in several.directions)  # type: ignore[attr-defined]
+        assert backward.law == forward.law.reversed()
+        assert backward.step is forward.step is not None  # lending gives both directions at once
 
 
 @pytest.mark.parametrize(("adjacency", "distance"), [("zero-out", 1.0), ("replace-one", 2.0)])
 def test_phases_that_use_every_example_are_one_gaussian_mechanism(adjacency: str, distance: float) -> None:
-    both = run(Phase(ALL, 2.0, 3), Phase(ALL, 5.0, 50), gaussian=Bounds(0.3, 0.3), adjacency=Adjacency(adjacency))
-    mu = math.sqrt(0.3 + distance**2 * (3 / 4 + 50 / 25))
+    both = run(Phase(ALL, 2.0, 3), Phase(ALL, 5.0, 50), releases=[(2.0, 1), (4.0, 3)], adjacency=Adjacency(adjacency))
+    mu = math.sqrt(1 / 4 + 3 / 16 + distance**2 * (3 / 4 + 50 / 25))
     found = both.delta(1.5)
     assert found.lower <= math.exp(gaussian_log_delta(mu, 1.5)) <= found.upper
     assert found.upper == pytest.approx(found.lower, rel=1e-8)
@@ -96,7 +99,15 @@ def test_gaussian_releases_with_too_little_noise_are_refused() -> None:
     with pytest.raises(OverflowError):
         run(Phase(ALL, 1e-200, 1))
     with pytest.raises(OverflowError):
-        run(gaussian=Bounds(math.inf, math.inf))
+        run(releases=[(1e-200, 1)])
+
+
+def test_a_release_without_noise_shows_everything() -> None:
+    for shown in (run(releases=[(0.0, 1)]), run(Phase(USUAL, 1.0, 5), releases=[(2.0, 1), (0.0, 3)])):
+        assert shown.exposure == Bounds(pytest.approx(1.0), 1.0)
+        assert shown.epsilon(0.5) == Bounds(math.inf, math.inf)
+        assert shown.delta(9.0).lower > 1 - 1e-12
+        assert shown.power(0.0) == 1.0
 
 
 def test_steps_without_noise_show_the_example_with_their_chance() -> None:
@@ -172,3 +183,39 @@ def test_power_is_above_every_explicit_test(rate: float) -> None:
     """Reject when the outcome of a Gaussian release is above a threshold."""
     found = run(Phase(ALL, 1.0, 4)).power(rate)
     assert float(ndtr(2.0 + ndtri(rate))) <= found <= 1.0
+
+
+def test_only_the_refined_analysis_of_truncated_batches_lends() -> None:
+    def steps(phase: Phase, adjacency: Adjacency = Adjacency.ZERO_OUT) -> list[bool]:
+        return [part.step is not None for one in run(phase, adjacency=adjacency).directions for part in one.parts]  # type: ignore[attr-defined]
+
+    for adjacency in Adjacency:
+        lends = steps(Phase(USUAL, 1.0, 5), adjacency)
+        assert lends == [True] * (1 if adjacency is Adjacency.REPLACE_ONE else 2)
+    for analysis in (Analysis.SWAP, Analysis.NOTE, Analysis.UNION):
+        assert steps(Phase(USUAL, 1.0, 5, analysis)) == [False, False]
+    for scheme in (
+        CappedPoisson(10_000, 0.01, 120, "reject"),
+        CappedPoisson(100, 0.2, 100),
+        CappedPoisson(100, 0.2, 1),
+    ):  # type: ignore[arg-type]
+        assert steps(Phase(scheme, 1.0, 5)) == [False, False]
+
+
+class Costly(Known):
+    """Each look takes a third of what a table may cost, and says less once the budget is spent."""
+
+    def quick_delta(self, epsilon: float, budget: Budget | None = None) -> float:
+        assert budget is not None
+        self.asked.append(("spent" if budget.spent else "quick", epsilon))
+        budget.spend(500_000)
+        return 1.0 if budget.left < 0 else self.delta(epsilon).upper
+
+
+def test_a_table_of_the_power_ends_its_lines_when_its_budget_is_spent_and_stays_an_upper_bound() -> None:
+    costly = Costly()
+    found = made(costly).power(1e-3)
+    looks = [what for what, _ in costly.asked if what != "epsilon"]
+    assert looks[:3] == ["quick"] * 3
+    assert set(looks[3:]) == {"spent"}
+    assert made(Known()).power(1e-3) <= found <= 1.0

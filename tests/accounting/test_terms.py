@@ -12,7 +12,7 @@ from filet import Adjacency, Analysis, Bounds, CappedPoisson, InvalidArgumentErr
 
 def test_members_are_their_strings() -> None:
     assert [str(a) for a in Adjacency] == ["add-remove", "zero-out", "replace-one"]
-    assert [str(a) for a in Analysis] == ["refined", "note", "union"]
+    assert [str(a) for a in Analysis] == ["refined", "swap", "note", "union"]
     assert Adjacency("zero-out") is Adjacency.ZERO_OUT
     assert Analysis.NOTE == "note"
 
@@ -38,7 +38,7 @@ def test_only_a_phase_that_uses_every_example_is_gaussian() -> None:
 
 def test_comparisons_are_for_truncation_only() -> None:
     reject = CappedPoisson(100, 0.1, 20, "reject")  # type: ignore[arg-type]
-    for analysis in (Analysis.NOTE, Analysis.UNION):
+    for analysis in (Analysis.SWAP, Analysis.NOTE, Analysis.UNION):
         with pytest.raises(
             InvalidArgumentError, match=r"^analysis='.*' is for overflow='truncate', not 'reject'; pass"
         ):

@@ -10,7 +10,7 @@ from tests.accounting.laws import usual_law
 
 from filet import Adjacency, Analysis, CappedPoisson
 from filet.accounting.proving.cells import Cells, Cut, Discrete, cut, discretise_above, discretise_below
-from filet.accounting.proving.loss_law import Atom, LossLaw
+from filet.accounting.proving.loss_law import Atom, LossLaw, Piece
 from filet.accounting.proving.rounding import UNDERFLOW
 from filet.accounting.proving.theorems import loss_law
 from filet.accounting.searching.grids import equal_cells
@@ -122,7 +122,18 @@ def test_a_lost_or_a_doubled_cell_is_refused(share: float) -> None:
 
 
 def test_atoms_keep_their_loss_and_their_mass() -> None:
-    law = LossLaw((), (Atom(0.5, 0.75, 0.75 * math.exp(-0.5)), Atom(-0.3, 0.25, 0.25 * math.exp(0.3))))
-    for one in (discretise_above(Cells(law, [])), discretise_below(Cells(law, []))):
-        assert list(one.loss) == [0.5, -0.3]
-        assert np.exp(one.log_mass) == pytest.approx([0.75, 0.25])
+    piece = Piece((0.0, 1.0), (0.1, 0.3), (0.4, 0.0), (-0.3, 0.3))
+    law = LossLaw((piece,), (Atom(0.5, 0.5, 0.5 * math.exp(-0.5)), Atom(-0.3, 0.1, 0.1 * math.exp(0.3))))
+    cells = equal_cells(law, 9.0, 0.1)
+    for one in (discretise_above(cells), discretise_below(cells)):
+        assert list(one.loss[-2:]) == [0.5, -0.3]
+        assert np.exp(one.log_mass[-2:]) == pytest.approx([0.5, 0.1])
+
+
+def test_a_law_without_all_its_weights_and_rounded_losses_stays_that_in_cells() -> None:
+    law = usual_law(0.7)
+    assert law.loss_error > 0.0
+    for whole in (True, False):
+        one = LossLaw(law.pieces, law.atoms, 0.0, 1e-11, whole)
+        for made in check(equal_cells(one, 9.0, 0.1)):
+            assert (made.whole, made.loss_error) == (whole, law.loss_error)

@@ -193,11 +193,12 @@ def test_errors_of_the_weights_widen_every_reading_and_large_ones_make_it_worthl
         return Line(Composition(blocks([(law, 4)])), plan).read(0.7)
 
     exact, rough = reading(0.0), reading(1e-6)
-    margin = Composition(blocks([(Discrete(FEW.loss, FEW.log_mass, 0.0, 1e-6), 4)])).weight_margin(1.5)
+    margin = Composition(blocks([(Discrete(FEW.loss, FEW.log_mass, 0.0, 1e-6), 4)])).weight_margin
     assert rough.error - exact.error == pytest.approx(math.expm1(margin) * abs(exact.value), rel=1e-3)
     assert rough.excess > exact.excess
-    assert math.isnan(reading(0.01).value)
-    assert reading(0.01).error == math.inf
+    assert reading(0.02).error > 0.08 * reading(0.02).value  # T w = 0.08
+    assert math.isnan(reading(0.03).value)  # more than a tenth: nothing is said
+    assert reading(0.03).error == math.inf
 
 
 def test_log_values_are_those_of_readings() -> None:

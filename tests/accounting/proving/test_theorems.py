@@ -12,9 +12,9 @@ from tests.accounting.laws import law_of, rows
 from tests.reference.exact import weights
 
 from filet import Adjacency, Analysis, CappedPoisson
-from filet._binomial import log_pmf
+from filet._binomial import cap_weights, log_pmf
 from filet.accounting.proving.loss_law import LossLaw
-from filet.accounting.proving.theorems import cap_weights, loss_law
+from filet.accounting.proving.theorems import lending_step, loss_law
 from filet.errors import NotCertifiedError
 
 
@@ -49,13 +49,16 @@ CORNERS = [(10**6, 0.5, 100), (1000, 1 - 1e-6, 1), (1000, 1 - 1e-6, 500), (10**6
 def test_truncation_weights_are_within_their_stated_error(n: int, p: float, cap: int) -> None:
     exact, found = weights(n, p, cap), cap_weights(n, p, cap)
     error = loss_law(CappedPoisson(n, p, cap), 1.0, Adjacency.ZERO_OUT, Analysis.REFINED).weight_error
-    assert 1e-15 * math.sqrt(n) < error < 4e-11 + 1e-14 / float(1 - exact.q)  # binomial tails lose digits as sqrt(n)
+    assert error == found.error
+    assert 1e-14 < error < 4e-12
     assert found.room + found.w + found.tau == pytest.approx(1.0, abs=4e-16)
     for name in ("w", "tau", "tq", "c", "q"):
         assert abs(getattr(found, name) - getattr(exact, name)) <= error * getattr(exact, name) + 1e-300, name
+    assert abs(found.swap - (exact.tau - exact.tq)) <= error * (exact.tau - exact.tq)
+    assert abs(found.stay - (1 - exact.p) * exact.w) <= error * (1 - exact.p) * exact.w + 1e-300
+    assert abs(found.drop - (exact.p - exact.q)) <= error * (exact.p - exact.q)
+    assert abs(found.rest_rate - (1 - exact.q)) <= error * (1 - exact.q)
     assert abs(found.room - (1 - exact.w - exact.tau)) <= error * (1 - exact.w - exact.tau) + 1e-16
-    # the rate at which another example takes the place: a small difference of large weights where q is almost one
-    assert abs((found.tau - found.tq) - (exact.tau - exact.tq)) <= error * (exact.tau - exact.tq)
 
 
 @pytest.mark.parametrize(("n", "p", "cap"), CORNERS)
@@ -65,7 +68,7 @@ def test_rejection_weights_and_their_differences_keep_twelve_digits(n: int, p: f
     ((piece,), (atom,)), full = (law.pieces, law.atoms), exact.b_prime
     rest, hit, free = exact.k * (1 - exact.p), exact.k * exact.p, 1 - exact.b_prime
     assert piece.means == (0.0, 2.0)
-    assert 1e-15 * math.sqrt(n) < law.weight_error < 4e-11
+    assert 1e-14 < law.weight_error < 4e-12
     expected = [(piece.p, (free * rest, free * hit)), (piece.q, (free, 0)), (piece.d, (free * (rest - 1), free * hit)),
                 ((atom.loss, atom.p, atom.q), (mp.log(rest), full * rest, full))]  # fmt: skip
     for found, true in expected:
@@ -96,19 +99,47 @@ def test_weights_at_the_edge_of_floats_still_make_a_law(
     law = loss_law(CappedPoisson(n, p, cap), 1.0, adjacency, analysis)
     plain = loss_law(CappedPoisson(n, p, n), 1.0, adjacency, Analysis.REFINED)
     assert law.profile(np.array([0.0, 0.1])) == pytest.approx(plain.profile(np.array([0.0, 0.1])), rel=1e-6)
-    assert law.weight_error >= 1e-15 * math.sqrt(n)
+    assert 1e-14 < law.weight_error < 4e-12
 
 
 def test_data_sets_beyond_the_digits_of_binomial_tails_are_refused_where_tails_are_needed() -> None:
     def law(n: int, cap: int, analysis: Analysis = Analysis.REFINED) -> LossLaw:
         return loss_law(CappedPoisson(n, 1e-12, cap), 1.0, Adjacency.ZERO_OUT, analysis)
 
-    assert law(10**15, 1100).weight_error > 3e-8
+    assert 1e-14 < law(10**15, 1100).weight_error < 4e-13
     with pytest.raises(NotCertifiedError, match=r"^dataset_size=1000000000000001 is above 10\*\*15, .*; use fewer$"):
         law(10**15 + 1, 1100)
     assert law(10**16, 10**16) == law(10**16, 1100, Analysis.UNION) == law(10, 10)
-    with pytest.raises(NotCertifiedError, match=r"^the weights of dataset_size=10+ are beyond floating point; use at"):
-        cap_weights(10**18, 0.3, 3 * 10**17)
+    assert lending_step(CappedPoisson(10**15, 0.3, 3 * 10**14), 1.0, Adjacency.ZERO_OUT, 5) is not None
+    assert lending_step(CappedPoisson(10**15 + 1, 0.3, 3 * 10**14), 1.0, Adjacency.ZERO_OUT, 5) is None
+
+
+@pytest.mark.parametrize(("n", "p", "cap", "overflow", "sigma", "count"), [
+    (40, 0.3, 40, "truncate", 1.0, 5), (40, 0.3, 1, "truncate", 1.0, 5), (40, 1.0, 15, "truncate", 1.0, 5),
+    (40, 0.3, 15, "reject", 1.0, 5), (40, 0.3, 15, "truncate", 1.0, 0), (40, 0.3, 15, "truncate", 1e-3, 5),
+    (60_000, 0.004, 30_000, "truncate", 1.0, 5)])  # fmt: skip
+def test_a_step_without_anything_to_lend_is_none(
+    n: int, p: float, cap: int, overflow: str, sigma: float, count: int
+) -> None:
+    scheme = CappedPoisson(n, p, cap, overflow)  # type: ignore[arg-type]
+    assert lending_step(scheme, sigma, Adjacency.ADD_REMOVE, count) is None
+
+
+def test_a_step_for_lending_is_that_of_one_group() -> None:
+    step = lending_step(CappedPoisson(400, 0.3, 15, cycle_length=10), 1.2, Adjacency.ZERO_OUT, 5)
+    assert step is not None
+    assert (step.n, step.p, step.cap, step.sigma, step.adjacency, step.lenders) == (40, 0.3, 15, 1.2, "zero-out", 5)
+    assert step.weights == cap_weights(40, 0.3, 15)
+
+
+@pytest.mark.parametrize("adjacency", list(Adjacency))
+def test_weights_too_light_for_their_digits_count_as_any_loss_and_prove_nothing_from_below(
+    adjacency: Adjacency,
+) -> None:
+    """Full batches of weight e^-700 or so: they may matter from below where losses reach hundreds, and only there."""
+    for sigma, whole in ((1.0, True), (0.05, False)):
+        law = loss_law(CappedPoisson(10**4, 0.5, 3150), sigma, adjacency, Analysis.REFINED)
+        assert (law.whole, 0.0 < law.lost < 1e-280) == (whole, True)
 
 
 SIGMAS = (0.1, 0.7, 1.0, 10.0)

@@ -213,12 +213,15 @@ def test_crude_bounds_of_epsilon_are_those_of_the_view() -> None:
     assert bracket.bounds == Bounds(0.0, 0.0)  # total variation distances add up
     bracket = EpsilonBracket(1e-2)
     bracket.crude(view, 5e-5)
-    assert bracket.upper == min(view.chernoff_epsilon(math.log(1e-2)), view.largest * (1 + 1e-11))
+    assert bracket.upper == view.largest * (1 + 1e-11)
+    bracket.chernoff(view)
+    assert bracket.upper == view.chernoff_epsilon(math.log(1e-2)) < view.largest
     rare = EpsilonBracket(0.9 * view.infinite)
     rare.crude(view, 5e-5)
     assert rare.upper == math.inf  # infinite losses weigh more than delta
     below = EpsilonBracket(1e-2)
     below.crude(View([(FEW, 3)], 0.0, False), 5e-5)
+    below.chernoff(View([(FEW, 3)], 0.0, False))
     assert below.bounds == Bounds(0.0, math.inf)
 
 
@@ -269,7 +272,7 @@ def test_a_closed_form_proves_at_the_points_where_it_is_looked_at() -> None:
 def test_only_verdicts_and_crude_bounds_narrow_a_bracket() -> None:
     """Searching can call nothing else: what stores a bound is private, and bounds are values."""
     public = {name for name in vars(EpsilonBracket) if not name.startswith("_")}
-    assert public == {"read", "crude", "read_exact", "bounds"}
+    assert public == {"read", "crude", "chernoff", "read_exact", "bounds"}
     assert {name for name in vars(DeltaBracket) if not name.startswith("_")} == {"read", "crude", "bounds"}
     assert isinstance(EpsilonBracket(0.1).bounds, Bounds)
     assert module.contradiction("x", 2.0, 1.0, "y").args[0].endswith("please report these parameters")

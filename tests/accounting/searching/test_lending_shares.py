@@ -6,7 +6,6 @@ import math
 
 import numpy as np
 import pytest
-from filet.accounting.searching.engine import Side, solve
 from tests import lending_cases as cases
 from tests.enumeration import ADJACENCIES
 from tests.populations import (
@@ -26,8 +25,13 @@ from tests.settings import SETTINGS, TABLE
 
 from filet._binomial import cap_weights
 from filet.accounting.proving import lending
-from filet.accounting.proving.cells import Discrete, Focus
+from filet.accounting.proving.cells import Discrete
 from filet.accounting.proving.hull import dominating
+from filet.accounting.proving.verdict import EpsilonBracket
+from filet.accounting.proving.view import View
+from filet.accounting.searching.budget import Budget
+from filet.accounting.searching.grids import Focus
+from filet.accounting.searching.guesses import guess_epsilon
 from filet.accounting.searching.lending_shares import (
     Query,
     choose,
@@ -38,6 +42,7 @@ from filet.accounting.searching.lending_shares import (
     tilt_focus,
     worth_a_look,
 )
+from filet.accounting.searching.newton import narrow
 
 # THEORY's table, truncate by lending, from an independent prototype with 1,600 nodes (a finer grid is lower by up to 3e-4).
 LENDING = {
@@ -48,8 +53,9 @@ LENDING = {
 
 
 def epsilon(law: Discrete, steps: int, delta: float) -> float:
-    side = Side([(law, steps)], 0.0, above=True)
-    return solve(side, math.log(delta), side.guess(math.log(delta)), 1.0)[0]
+    view, bracket = View([(law, steps)], 0.0, True), EpsilonBracket(delta)
+    narrow(bracket, view, guess_epsilon(view, math.log(delta)), 1.0, Budget(10**9))
+    return bracket.upper
 
 
 def query(steps: int, delta: float) -> Query:

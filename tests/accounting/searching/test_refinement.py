@@ -13,12 +13,14 @@ from scipy.special import gammaln, log_ndtr
 from tests.accounting.laws import usual_law
 
 from filet import Adjacency, Analysis, Bounds, CappedPoisson
+from filet.accounting.proving.cells import Cells
 from filet.accounting.proving.closed_form import Gaussian, OneStep, gaussian_log_delta
 from filet.accounting.proving.loss_law import LossLaw
 from filet.accounting.proving.theorems import loss_law
 from filet.accounting.proving.verdict import EpsilonBracket, Verdict
 from filet.accounting.proving.view import View
 from filet.accounting.searching import refinement as module
+from filet.accounting.searching.budget import Budget
 from filet.accounting.searching.grids import equal_cells
 from filet.accounting.searching.refinement import Direction, Exact, Part, wide
 
@@ -67,20 +69,22 @@ def test_both_directions_share_one_look_at_the_laws(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(module, "equal_cells", cells)
     run = Direction([Part(law, 50), Part(law, 9), Part(law, 0)], Bounds(0.1, 0.2))
     mirror = run.reversed()
-    assert (mirror.counts, mirror.gaussian, mirror.steps) == ([50, 9], Bounds(0.1, 0.2), 59)
-    first = run._look(6.0)
-    assert run._look(6.0) is first
-    assert looks == [6.0, 6.0]
-    second = mirror._look(6.0)
-    assert looks == [6.0, 6.0]
+    assert ([part.steps for part in mirror.parts], mirror.gaussian, mirror.steps) == ([50, 9], Bounds(0.1, 0.2), 59)
+    first, reach = run.look(LOG), run._reach(LOG)
+    assert run.look(LOG) is first
+    assert looks == [reach] * 2
+    second = mirror.look(LOG)
+    assert looks == [reach] * 2
     assert len(second) == 2
     for one, other in zip(first, second, strict=True):
+        assert isinstance(one, Cells)
+        assert isinstance(other, Cells)
         for cut, back in zip(one.cuts, other.cuts, strict=True):
             assert (back.p == cut.q).all()
             assert (back.q == cut.p).all()
             assert (back.loss == -cut.loss).all()
-    mirror._look(7.0)
-    assert looks == [6.0, 6.0, 7.0, 7.0]
+    mirror.look(-50.0)
+    assert looks == [reach] * 2 + [mirror._reach(-50.0)] * 2
     above, below = (run.view(first, above=above) for above in (True, False))
     assert (above.above, above.gaussian, above.steps) == (True, 0.2, 59)
     assert (below.above, below.gaussian, below.steps) == (False, 0.1, 59)
@@ -108,7 +112,7 @@ def settle(bracket: EpsilonBracket, lower: float, upper: float) -> None:
 class Script:
     """Stands for the searches within `Direction.epsilon`: answers from lists, and notes what it was asked."""
 
-    nodes = 250_000
+    nodes = 1  # that a search takes
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, first: list[tuple[float, float]],
                  both: list[tuple[float, float, float]], bulk: bool = False, crude: float = math.inf) -> None:  # fmt: skip
@@ -116,7 +120,9 @@ class Script:
         self.first, self.both, self.asked = [*first], [*both], list[tuple[Any, ...]]()
         monkeypatch.setattr(module, "narrow", self.narrow)
         monkeypatch.setattr(Direction, "_both_views", lambda _, *asked: self.both_views(*asked))
-        monkeypatch.setattr(Direction, "_halve", lambda _, bracket: self.asked.append(("halve", bracket.bounds)))
+        monkeypatch.setattr(
+            Direction, "_halve", lambda _, bracket, budget: self.asked.append(("halve", bracket.bounds))
+        )
         monkeypatch.setattr(EpsilonBracket, "crude", lambda self, *_: settle(self, 0.0, crude))
         monkeypatch.setattr(module, "guess_epsilon", lambda *_: 1.75)
         monkeypatch.setattr(module, "saddle_point", lambda *_: 2.25)
@@ -124,15 +130,17 @@ class Script:
         monkeypatch.setattr(module, "focus", lambda evidence, *asked: ("fitted", *asked) if evidence is self else None)
 
     def narrow(
-        self, bracket: EpsilonBracket, view: View, start: float, fineness: float, budget: object
+        self, bracket: EpsilonBracket, view: View, start: float, fineness: float, budget: Budget
     ) -> tuple[float, Script]:
         self.asked.append(("narrow", view.above, start, fineness))
+        budget.spend(self.nodes)
         found, upper = self.first.pop(0)
         settle(bracket, 0.0, upper)
         return found, self
 
     def both_views(self, bracket: EpsilonBracket, look: Any, where: Any, start: float,
-                   fineness: float) -> tuple[float, Script]:  # fmt: skip
+                   fineness: float, budget: Budget) -> tuple[float, Script]:  # fmt: skip
+        budget.spend(self.nodes)
         self.asked.append(("both", outward(bracket.bounds), where, start, fineness))
         found, lower, upper = self.both.pop(0)
         settle(bracket, lower, upper)
@@ -173,15 +181,17 @@ def test_refinements_double_and_halving_is_the_last_resort(monkeypatch: pytest.M
     )
 
 
-@pytest.mark.parametrize(("width", "nodes", "levels"), [(1.79, 250_001, 5), (1.81, 250_001, 2), (1.81, 250_000, 5)])
-def test_costly_refinement_ends_where_it_helps_little(
-    monkeypatch: pytest.MonkeyPatch, width: float, nodes: int, levels: int
+@pytest.mark.parametrize(("nodes", "levels"), [(100, 5), (199, 5), (200, 4), (333, 3), (999, 1), (1000, 0)])
+def test_refinement_ends_when_the_budget_is_spent_with_what_is_proven_by_then(
+    monkeypatch: pytest.MonkeyPatch, nodes: int, levels: int
 ) -> None:
-    widths = [2.0, width, *(width * 0.5**k for k in range(1, 4))]
-    script = Script(monkeypatch, [(3.5, 3.5)], [(3.0, 3.0 - width, 3.0) for width in widths])
+    levels_in_full = [(3.0, 1.0 + k / 10, 3.0) for k in range(5)]
+    script = Script(monkeypatch, [(3.5, 3.5)], levels_in_full)
     script.nodes = nodes
-    Direction([Part(usual_law(), 50)]).epsilon(1e-6)
+    monkeypatch.setattr(module, "Budget", lambda: Budget(1000))
+    found = Direction([Part(usual_law(), 50)]).epsilon(1e-6)
     assert [what for what, *_ in script.asked] == ["narrow", *["both"] * levels, "halve"]
+    assert found == outward(levels_in_full[levels - 1][1:] if levels else (0.0, 3.5))
 
 
 def test_refinement_ends_with_the_promise_kept(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -194,9 +204,14 @@ def test_refinement_ends_with_the_promise_kept(monkeypatch: pytest.MonkeyPatch) 
 def test_without_any_reading_the_crude_bound_stands_and_the_last_guess_is_refined(
     monkeypatch: pytest.MonkeyPatch, crude: float
 ) -> None:
+    """Chernoff's bound is asked for only if nothing else is finite: it is dear and far from tight."""
     script = Script(monkeypatch, [(math.nan, math.inf)] * 2, [(2.0, 1.999, 2.0)], crude=crude)
-    Direction([Part(usual_law(), 50)]).epsilon(1e-6)
-    assert script.asked[2] == ("both", (0.0, crude), ("fitted", 2.25, 800), 2.25, 1.0)
+    run = Direction([Part(usual_law(), 50)])
+    run.epsilon(1e-6)
+    chernoff = run.view(run.look(LOG), above=True).chernoff_epsilon(LOG)
+    assert chernoff < 9.0
+    upper = chernoff if crude == math.inf else crude
+    assert script.asked[2] == ("both", (0.0, pytest.approx(upper, rel=1e-9)), ("fitted", 2.25, 800), 2.25, 1.0)
 
 
 @pytest.mark.parametrize(("solved", "expected"), [
@@ -239,7 +254,7 @@ def test_both_views_narrow_one_bracket_and_nothing_found_changes_nothing(
     bracket, run = EpsilonBracket(1e-6), Direction([Part(usual_law(), 50)])
     if upper > 0.0:
         settle(bracket, 0.7, 3.0)
-    run._both_views(bracket, run._look(6.0), None, 2.5, 1.5)  # type: ignore[arg-type]
+    run._both_views(bracket, run.look(LOG), None, 2.5, 1.5, Budget())  # type: ignore[arg-type]
     assert bracket.bounds == outward(expected)
     assert asked[0] == (True, 2.5, 1.5)
     # the upper bound is the better start for the lower one, if it is nearer
@@ -257,16 +272,16 @@ def known_lines(monkeypatch: pytest.MonkeyPatch, root: float, dull: float = 0.0)
             value = math.exp(root - epsilon) * (1 + dull if view.above else 1 - dull)
             return Verdict(value, -value, 0.0)
 
-        return SimpleNamespace(view=view, delta_bound=bound)
+        return SimpleNamespace(view=view, delta_bound=bound, nodes=100)
 
     monkeypatch.setattr(module, "propose_evidence", propose)
     return asked
 
 
-def halved(lower: float, upper: float) -> EpsilonBracket:
+def halved(lower: float, upper: float, nodes: int = 10**6) -> EpsilonBracket:
     bracket = EpsilonBracket(math.exp(-9.0))
     settle(bracket, lower, upper)
-    Direction([Part(usual_law(), 50)])._halve(bracket)
+    Direction([Part(usual_law(), 50)])._halve(bracket, Budget(nodes))
     return bracket
 
 
@@ -290,12 +305,22 @@ def test_halving_stops_where_nothing_is_proven(monkeypatch: pytest.MonkeyPatch) 
     assert asked == []
 
 
+def test_halving_ends_when_the_budget_is_spent_with_what_is_proven_by_then(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = known_lines(monkeypatch, 1.3)
+    assert halved(0.0, 8.0, nodes=0).bounds == outward((0.0, 8.0))
+    assert asked == []
+    assert halved(0.0, 8.0, nodes=200).bounds == outward((0.0, 2.0))  # at 4, at 2, and no more
+    assert [where[0] for where in asked] == outward((4.0, 2.0))
+    assert halved(0.0, 8.0, nodes=201).bounds == outward((0.0, 2.0))  # at 1 the reading from above proves nothing
+    assert len(asked) == 5
+
+
 # --- a quick look -----------------------------------------------------------------------------------------------------
 
 
 def test_a_quick_look_proves_only_what_holds() -> None:
     run = Direction([Part(usual_law(), 50), Part(usual_law(), 0)])
-    assert (run.counts, run.steps) == ([50], 50)
+    assert ([part.steps for part in run.parts], run.steps) == ([50], 50)
     truth = run.epsilon(1e-6)
     assert run.at_most(truth.upper * 1.01, 1e-6)
     assert not run.at_most(truth.lower * 0.99, 1e-6)
@@ -324,7 +349,7 @@ def test_what_is_not_read_or_too_far_away_is_not_known(
 def test_no_loss_above_the_largest_is_proof_enough_unless_some_are_infinite(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "guess_log_delta", lambda *_: math.inf)
     run = Direction([Part(usual_law(), 50)])
-    first = run.view(run._look(run._reach(LOG)), above=True)
+    first = run.view(run.look(LOG), above=True)
     assert run.at_most(first.largest, 1e-6)
     assert not run.at_most(first.largest * (1 - 1e-9), 1e-6)
     assert not run.at_most(first.largest, first.infinite * 0.99)

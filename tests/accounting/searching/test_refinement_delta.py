@@ -16,6 +16,7 @@ from filet.accounting.searching import refinement as module
 from filet.accounting.searching.refinement import Direction, Part
 
 CRUDE = Bounds(0.0, 0.9)
+NODES = 100  # of each scripted line
 
 
 def scripted(monkeypatch: pytest.MonkeyPatch, above: list[float], below: list[float],
@@ -27,7 +28,7 @@ def scripted(monkeypatch: pytest.MonkeyPatch, above: list[float], below: list[fl
     def propose(view: View, *where: float) -> Any:
         asked.append((view.above, *where))
         value = left[view.above].pop(0)
-        return SimpleNamespace(view=view, delta_bound=lambda *_: Verdict(value, 0.25, 0.0))
+        return SimpleNamespace(view=view, nodes=NODES, delta_bound=lambda *_: Verdict(value, 0.25, 0.0))
 
     def focus(_: Any, *where: float) -> None:
         asked.append(where)
@@ -68,20 +69,21 @@ def test_without_a_reading_delta_is_the_crude_bound(monkeypatch: pytest.MonkeyPa
 
 
 @pytest.mark.parametrize(("guesses", "reaches", "used"), [
-    ([-7.0, -7.5], [-25.0, -7.0], -7.5), ([-24.0], [-25.0], -24.0), ([-23.5, 99.0], [-25.0], -23.5),
-    ([-22.5, -23.5], [-25.0, -22.5], -23.5), ([5.0, 5.0], [-25.0, -1e-3], -1e-3), ([-9e9, -9e9], [-25.0, -640.0], -640.0),
-    ([-100.0, -50.0, -90.0, -40.0, -80.0], [-25.0, -100.0, -50.0, -90.0], -40.0)])  # fmt: skip
+    ([-7.0, -7.5], [-32.0, -8.0], -7.5), ([-24.0], [-32.0], -24.0), ([-23.5, 99.0], [-32.0], -23.5),
+    ([-22.5, -23.5], [-32.0, -24.0], -23.5), ([5.0, 5.0], [-32.0, -8.0], -1e-3), ([-9e9, -9e9], [-32.0, -640.0], -640.0),
+    ([-100.0, -50.0, -90.0, -40.0, -80.0], [-32.0, -104.0, -56.0, -96.0], -40.0)])  # fmt: skip
 def test_the_size_of_delta_is_looked_for_until_it_settles(
     monkeypatch: pytest.MonkeyPatch, guesses: list[float], reaches: list[float], used: float
 ) -> None:
+    """Looks are at multiples of 8, rounded down, so that questions of about one size share them."""
     asked = scripted(monkeypatch, [0.5, 0.5], [0.5])
     left = [*guesses]
     monkeypatch.setattr(module, "guess_log_delta", lambda *_: left.pop(0))
-    looked, look = [], Direction._look
-    monkeypatch.setattr(Direction, "_look", lambda self, reach: looked.append(reach) or look(self, reach))  # type: ignore[func-returns-value]
+    looked, look = [], Direction.look
+    monkeypatch.setattr(Direction, "look", lambda self, at: looked.append(at) or look(self, at))  # type: ignore[func-returns-value]
     run = Direction([Part(usual_law(), 50)])
     run.delta(0.3)
-    assert looked == [run._reach(log_delta) for log_delta in reaches]
+    assert looked == reaches
     assert asked[0] == (True, 0.3, used, 1.0)
 
 
@@ -120,7 +122,7 @@ def test_the_floor_is_looked_at_only_where_delta_is_large(
     seen = []
     monkeypatch.setattr(DeltaBracket, "crude", lambda self, view: seen.append(view.above))
     run = Direction([Part(usual_law(), 50)])
-    look = run._look(8.0)
+    look = run.look(-25.0)
     assert not run._crude(DeltaBracket(0.3), look, run.view(look, above=True), log_delta)
     assert seen == sides
 
