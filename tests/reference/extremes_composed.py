@@ -286,7 +286,9 @@ def two(draw: random.Random, count: int) -> Iterator[Row]:
         ways = (True, False)[: 1 if step.adjacency == "replace-one" else 2]
         with mp.workdps(40):
             rough = [
-                few_steps.two_steps(law(step, way), epsilon, 20, lambda e, way=way: at_any(step, e, way, 55), degree=3)
+                few_steps.two_steps(
+                    law(step, way), epsilon, 20, lambda e, step=step, way=way: at_any(step, e, way, 55), degree=3
+                )
                 for way in ways
             ]
         if 1e-200 < max(rough) < 0.99:
