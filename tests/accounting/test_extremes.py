@@ -202,6 +202,54 @@ def test_lower_bounds_stay_below_the_truth_where_weights_underflow(adjacency: st
     assert max(step.delta(bounds.lower, forward) for forward in (True, False)) >= 1e-6
 
 
+@pytest.mark.parametrize("adjacency", ADJACENCIES)
+@pytest.mark.parametrize(("n", "p", "cap", "sigma", "delta"), [
+    (10**15, 1.0, 10**15 - 1, 1.0, 1e-5), (10**15, 1.0, 10**15 - 1, 10.0, 0.01),
+    (7116471893460, 0.9999999949779669, 7116471851038, 11.319985813422988, 0.022247288885131496)])  # fmt: skip
+def test_attacks_on_vast_batches_lose_no_digits_of_their_coordinates(
+    n: int, p: float, cap: int, sigma: float, delta: float, adjacency: str
+) -> None:
+    """The sum of a batch of 1e15 rows has a position of 1e15, whose rounding is a large part of one example."""
+    least = epsilon_lower_bound(
+        CappedPoisson(n, p, cap), noise_multiplier=sigma, steps=1, adjacency=adjacency, delta=delta
+    )
+    step = Step(n, p, cap, "truncate", "refined", adjacency, sigma)
+    assert max(step.delta(least, forward) for forward in (True, False)) >= delta
+
+
+@pytest.mark.parametrize("epsilon", [0.0, 1.0, 50.0])
+def test_the_union_strategy_claims_no_delta_above_one(epsilon: float) -> None:
+    curve = account(
+        CappedPoisson(60_000, 256 / 60_000, 256),
+        noise_multiplier=1.0,
+        steps=100,
+        adjacency="add-remove",
+        analysis="union",
+    )
+    bounds = curve.delta_bounds(epsilon)
+    assert 0.0 <= bounds.lower <= bounds.upper <= 1.0
+
+
+@pytest.mark.parametrize("deviations", [36.5, 37.0, 37.5, 38.0, 38.4])
+def test_deltas_without_all_their_digits_are_not_claimed_from_below(deviations: float) -> None:
+    """Floats below 1e-308 are rounded to few digits."""
+    step = Step(10, 0.1, 10, "none", "refined", "replace-one", 0.14)
+    epsilon = 0.5 / 0.14**2 + deviations / 0.14 + math.log(0.1 / 0.9)
+    curve = account(CappedPoisson(10, 0.1, 10), noise_multiplier=0.14, steps=1, adjacency="replace-one")
+    for more in range(8):
+        assert holds(curve.delta_bounds(epsilon + 0.1 * more), step.delta(epsilon + 0.1 * more, True), PRINTED)
+
+
+def test_one_step_is_answered_at_deltas_far_below_any_rounding() -> None:
+    brackets_truth(Step(60_000, 256 / 60_000, 256, "truncate", "refined", "zero-out", 1.0), 1e-60)
+
+
+@pytest.mark.parametrize("method", ["delta_bounds_each_direction", "quick_delta"])
+def test_whole_numbers_are_epsilons_too(method: str) -> None:
+    curve = account(CappedPoisson(60_000, 256 / 60_000, 256), noise_multiplier=1.0, steps=1, adjacency="zero-out")
+    assert getattr(curve, method)(20) == getattr(curve, method)(20.0)
+
+
 @pytest.mark.parametrize("rate", [0.0, 1e-20, 1e-17, 1e-5, 0.5])
 def test_no_test_has_more_power_than_claimed(rate: float) -> None:
     """The test that calls everything above a threshold a hit, at this false positive rate."""

@@ -160,7 +160,7 @@ def poisson(gain: Any, p: Any, s: Any, adjacency: str, forward: bool) -> Any:
         return one_positive(p, [((1 - p) * gain, 1), ((1 + gain) * p, 2)], s)
     if forward:
         return one_positive(p, [(gain + p, 1)], s)
-    return one_positive((1 + gain) * p - gain, [((1 + gain) * p, 1)], s)
+    return one_positive(p - gain * (1 - p), [((1 + gain) * p, 1)], s)
 
 
 def capped(gain: Any, v: Weights, s: Any, adjacency: str, forward: bool) -> Any:
@@ -171,10 +171,10 @@ def capped(gain: Any, v: Weights, s: Any, adjacency: str, forward: bool) -> Any:
     if adjacency == "zero-out":
         if forward:
             return one_positive(c, [((gain + p) * w + a * tq, 1), (swap * gain, 2)], s)
-        return one_positive(w * (a * p - gain) + tq, [(swap * gain + a * c, 1)], s)
+        return one_positive(w * (p - gain * (1 - p)) + tq, [(swap * gain + a * c, 1)], s)
     if forward:
         return one_positive(c, [((gain + p) * w, 1), (gain * tau + tq, 2)], s)
-    stays, moves = w * (a * p - gain), a * tq - gain * tau  # of Q - a P at Y and at Y + v
+    stays, moves = w * (p - gain * (1 - p)), tq - gain * swap  # of Q - a P at Y and at Y + v
     if moves >= 0:  # x_1 = -v
         return one_negative(a * c, [(stays, 1), (moves, 2)], s)
     return one_positive(stays, [(gain * tau + a * p * w, 1)], s)  # x_1 = v

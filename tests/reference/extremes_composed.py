@@ -280,9 +280,8 @@ def two(draw: random.Random, count: int) -> Iterator[Row]:
         step = Step(n, p, cap, policy, analysis, draw.choice(ADJACENCIES), 10.0 ** draw.uniform(-0.4, 2))
         if 1.0 - p < 1e-9 or (policy == "truncate" and step.weights()["w"] + step.weights()["tau"] < 1e-60):
             continue
-        epsilon = draw.choice(extremes.ladder(step, draw, 6)[:4]) * 2
-        if epsilon <= 0:
-            continue
+        goal = min(extremes._log10(step, 0.0), 0.0) - draw.uniform(0.3, 12)
+        epsilon = 2.0 * 10.0 ** extremes._reach(step, goal, -25.0, 13.0)
         ways = (True, False)[: 1 if step.adjacency == "replace-one" else 2]
         with mp.workdps(40):
             rough = [
@@ -291,7 +290,7 @@ def two(draw: random.Random, count: int) -> Iterator[Row]:
                 )
                 for way in ways
             ]
-        if 1e-200 < max(rough) < 0.99:
+        if 1e-30 < max(rough) < 0.99:  # outputs beyond 14 deviations are left out
             count -= 1
             yield row("two", step.adjacency, [(step, 2)], [], epsilon, max(rough), 1e-8)
 
@@ -327,7 +326,7 @@ def many(draw: random.Random, count: int) -> Iterator[Row]:
 
 
 PARTS = {"gaussian": (gaussian, 160), "exposed": (exposed, 120), "apart": (apart, 160), "rare": (rare, 10),
-         "two": (two, 25), "beside": (beside, 25), "many": (many, 12)}  # fmt: skip
+         "two": (two, 20), "beside": (beside, 25), "many": (many, 12)}  # fmt: skip
 
 
 def rows(names: list[str]) -> Iterator[Row]:
