@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 
 import numpy as np
@@ -178,38 +179,6 @@ def test_make_private_with_epsilon_meets_the_target_with_little_to_spare():
     assert 1.99 < engine.get_epsilon(1e-4) <= 2.0
 
 
-def test_a_checkpoint_resumes_the_model_the_batches_and_the_accountant(tmp_path):
-    def start():
-        torch.manual_seed(3)
-        engine = engine_for(steps=12)
-        return engine, *private(engine, nn.Linear(6, 3), noise_generator=torch.Generator().manual_seed(5), lr=0.1)
-
-    engine, model, optimizer, run = start()
-    train(model, optimizer, run)
-    expected, epsilon = [p.detach().clone() for p in model.parameters()], engine.get_epsilon(1e-3)
-
-    engine, model, optimizer, run = start()
-    for step, (x, y) in enumerate(run, start=1):
-        optimizer.zero_grad()
-        nn.functional.cross_entropy(model(x), y).backward()
-        optimizer.step()
-        if step == 5:
-            break
-    noise = optimizer.generator.get_state()
-    more = {"loader": run.state_dict(), "noise": noise}
-    engine.save_checkpoint(path=tmp_path / "run.pt", module=model, optimizer=optimizer, checkpoint_dict=more)
-
-    engine, model, optimizer, run = start()
-    saved = engine.load_checkpoint(path=tmp_path / "run.pt", module=model, optimizer=optimizer)
-    run.load_state_dict(saved["loader"])
-    optimizer.generator.set_state(saved["noise"])
-    assert len(engine.accountant) == 5
-    train(model, optimizer, run)
-    assert engine.get_epsilon(1e-3) == epsilon
-    for p, q in zip(model.parameters(), expected, strict=True):
-        torch.testing.assert_close(p.detach(), q, rtol=0, atol=0)
-
-
 def test_a_state_of_another_scheme_or_damaged_is_refused():
     accountant = CappedAccountant(SCHEME, adjacency="zero-out")
     accountant.step(noise_multiplier=1.0, sample_rate=0.05)
@@ -242,12 +211,16 @@ def test_other_batches_are_refused_before_the_model_changes():
     backward(*next(batches))
     with pytest.raises(filet.StateError, match="2 batches were drawn"):
         optimizer.step()
+    backward(*next(batches))
+    with pytest.raises(filet.StateError, match="had no step"):
+        optimizer.step()
+    batches = iter(run)
     x, y = next(batches)
     backward(x[:3], y[:3])
     with pytest.raises(filet.StateError, match="gradients of 3 rows"):
         optimizer.step()
     assert all(torch.equal(p, q) for p, q in zip(model.parameters(), before, strict=True))
-    backward(*next(batches))
+    backward(*next(iter(run)))
     optimizer.step()
     with pytest.raises(filet.StateError, match="0 batches were drawn"):
         optimizer.step()
@@ -288,16 +261,22 @@ def test_another_accountant_another_rate_and_contradicting_epochs_are_refused():
         engine_for(filet.CappedPoisson(40, 0.05, 4, overflow="reject"), analysis="note")
 
 
-def test_a_key_is_used_for_one_loader_only():
-    engine = engine_for()
-    private(engine, nn.Linear(6, 3))
-    with pytest.raises(filet.InvalidArgumentError, match="new key"):
+def test_an_engine_has_one_loader_only():
+    for key in (KEY, None):
+        with pytest.warns(UserWarning, match="include_key=True") if key is None else contextlib.nullcontext():
+            engine = engine_for(key=key)
         private(engine, nn.Linear(6, 3))
-    fresh = engine_for(key=None)
-    one, two = (private(fresh, nn.Linear(6, 3))[2] for _ in range(2))
-    assert any(not torch.equal(x, other) for (x, _), (other, _) in zip(one, two, strict=True))
+        with pytest.raises(filet.InvalidArgumentError, match="new key"):
+            private(engine, nn.Linear(6, 3))
     with pytest.raises(filet.StateError, match="between a batch and its step"):
         private(engine_for(), nn.Linear(6, 3))[2].mask  # noqa: B018
+
+
+def test_a_refused_call_may_be_repeated():
+    engine = engine_for()
+    with pytest.raises(ValueError, match="loss_reduction"):
+        private(engine, nn.Linear(6, 3), loss_reduction="median")
+    train(*private(engine, nn.Linear(6, 3)))
 
 
 def test_opacus_own_calibration_works_with_the_accountant():
