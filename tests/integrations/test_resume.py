@@ -164,7 +164,7 @@ def test_a_checkpoint_that_does_not_fit_is_refused_and_changes_nothing(tmp_path)
     refused(lambda c: None, "another steps", steps=13)
     refused(lambda c: None, "without a noise_generator|with a noise_generator", noise_seed=None)
     train(model, optimizer, run, stop=2)
-    with pytest.raises(filet.StateError, match="taken 6 steps.*forget all but 4"):
+    with pytest.raises(filet.StateError, match=r"taken 6 steps.*forget all but 4"):
         engine.load_checkpoint(path=path, module=model)
     assert whole["filet"]["loader"]["step"] == 4
     fresh = CappedPrivacyEngine(SCHEME, adjacency="zero-out", steps=12, key=KEY)

@@ -119,6 +119,6 @@ def _mapping_like(tree: Mapping[Any, Any], parts: dict[Any, Any]) -> Any:
         pass  # such as defaultdict, whose first argument is another one
     if not isinstance(tree, MutableMapping):
         return parts
-    made = copy.copy(tree)
-    made.update(parts)
-    return made
+    clone = copy.copy(tree)
+    clone.update(parts)
+    return clone
