@@ -32,7 +32,7 @@ showing.statement showing.columns showing.plots
 cli.run_file cli.group cli.output cli.options cli.commands.search cli.commands.files cli.commands.answers cli.entry
 __main__
 integrations.dp_accounting integrations.jax integrations.jax_privacy_bands integrations.jax_privacy
-integrations.torch_padding integrations.torch
+integrations.jax_privacy_plans integrations.torch_padding integrations.torch
 integrations.opacus_accountant integrations.opacus_turns integrations.opacus_checkpoint integrations.opacus
 """.split()  # noqa: SIM905, a list of words
 # The one lazy upward import: a scheme makes its sampler.

@@ -295,18 +295,22 @@ def test_opacus_own_calibration_works_with_the_accountant():
 def _rank(rank, world_size, path, queue):
     distributed.init_process_group("gloo", init_method=f"file://{path}", rank=rank, world_size=world_size)
     try:
+        try:
+            private(engine_for(steps=10), nn.Linear(6, 3))
+        except filet.InvalidArgumentError as error:
+            refusal = str(error)
         torch.manual_seed(0)
         model = DifferentiallyPrivateDistributedDataParallel(nn.Linear(6, 3))
         engine = engine_for(steps=10)
         model, optimizer, run = private(engine, model, noise_multiplier=0.0, lr=0.1)
         train(model, optimizer, run)
-        queue.put((rank, [p.detach().numpy().tolist() for p in model.parameters()], len(engine.accountant)))
+        queue.put((rank, [p.detach().numpy().tolist() for p in model.parameters()], len(engine.accountant), refusal))
         distributed.barrier()
     finally:
         distributed.destroy_process_group()
 
 
-def test_two_ranks_train_as_one(tmp_path):
+def test_two_ranks_train_as_one_and_ranks_without_ddp_are_refused(tmp_path):
     context = multiprocessing.get_context("spawn")
     queue = context.SimpleQueue()
     group = multiprocessing.spawn(_rank, (2, tmp_path / "store", queue), nprocs=2, join=False)
@@ -316,7 +320,8 @@ def test_two_ranks_train_as_one(tmp_path):
     torch.manual_seed(0)
     model, optimizer, run = private(engine_for(steps=10), nn.Linear(6, 3), noise_multiplier=0.0, lr=0.1)
     train(model, optimizer, run)
-    for _, weights, steps in parts:
+    for _, weights, steps, refusal in parts:
         assert steps == 10
+        assert "module of type Linear is not distributed, but there are 2 ranks; wrap it in" in refusal
         for p, q in zip(model.parameters(), weights, strict=True):
             np.testing.assert_allclose(p.detach().numpy(), q, rtol=1e-5, atol=1e-6)
