@@ -154,7 +154,7 @@ def test_users_rows_go_round_and_resume_at_any_step():
     taken = np.concatenate([rows.ravel() for rows in run])
     assert set(taken.tolist()) == set(range(OWNERS.size))
     np.testing.assert_array_equal(list(map(np.asarray, strategy.batch_iterator(OWNERS, rng=5, start=4))), run[4:])
-    with pytest.raises(filet.InvalidArgumentError, match="names 12 users, not scheme.dataset_size=40"):
+    with pytest.raises(filet.InvalidArgumentError, match=r"names 12 users, not scheme\.dataset_size=40"):
         CappedUserSelection(SCHEME, 3).batch_iterator(OWNERS)
     with pytest.raises(filet.InvalidArgumentError, match="one per example"):
         CappedUserSelection(USERS, 3).batch_iterator(OWNERS[None])

@@ -168,7 +168,7 @@ class CappedUserSelection:
 def is_padding_example(indices: ArrayLike) -> NDArray[np.bool_]:
     """True where an index (or a user's row of them) is padding, for that argument of JAX Privacy's clipped functions."""
     padding = np.asarray(indices) < 0
-    return padding if padding.ndim < 2 else padding.all(axis=1)
+    return padding if padding.ndim < 2 else np.asarray(padding.all(axis=1))
 
 
 def _check_scheme(scheme: Any) -> None:

@@ -13,7 +13,6 @@ from filet.accounting.terms import Adjacency, Analysis
 from filet.errors import InvalidArgumentError
 from filet.scheme import CappedPoisson
 
-
 _CONVENTIONS = ("before-mixing", "jax-privacy")
 
 
