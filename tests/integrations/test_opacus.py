@@ -239,7 +239,8 @@ class Stream(IterableDataset):
         ({"data_loader": capped_loader(DATA, SCHEME, 3)}, "plain DataLoader"),
         ({"poisson_sampling": False}, "poisson_sampling=False"),
         ({"clipping": "adaptive"}, "clipping='adaptive'"),
-        ({"grad_sample_mode": "ghost"}, "grad_sample_mode='ghost'"),
+        ({"grad_sample_mode": "ghost_fsdp"}, "grad_sample_mode='ghost_fsdp'"),
+        ({"grad_sample_mode": "ghost", "clipping": "per_layer"}, "ghost clipping='per_layer'"),
         ({"batch_first": False}, "batch_first=False"),
     ],
 )
@@ -277,6 +278,11 @@ def test_a_refused_call_may_be_repeated():
     with pytest.raises(ValueError, match="loss_reduction"):
         private(engine, nn.Linear(6, 3), loss_reduction="median")
     train(*private(engine, nn.Linear(6, 3)))
+
+
+def test_small_a_run_of_no_steps_is_refused():
+    with pytest.raises(filet.InvalidArgumentError, match=r"steps=0 is below 1.*whole run"):
+        engine_for(steps=0)
 
 
 def test_opacus_own_calibration_works_with_the_accountant():

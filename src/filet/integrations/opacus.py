@@ -23,13 +23,14 @@ except ImportError as error:
 
 from . import opacus_checkpoint
 from .opacus_accountant import CappedAccountant
+from .opacus_ghost import GhostTakesTurns, MaskedLoss
 from .opacus_turns import TakesTurns, Turn, TurnLoader
 from .torch import CappedPoissonBatchSampler, CappedPoissonLoader
 
 __all__ = ["CappedAccountant", "CappedPrivacyEngine"]
 
 _CLIPPING = ("flat", "per_layer")
-_GRAD_SAMPLE_MODES = ("hooks", "functorch", "ew")
+_GRAD_SAMPLE_MODES = ("hooks", "functorch", "ew", "ghost")
 _COPIED = (
     "num_workers",
     "pin_memory",
@@ -61,10 +62,10 @@ class CappedPrivacyEngine(PrivacyEngine):
     ((64, 3), 1.98)
 
     Guarantees: every batch has `max_batch_size` rows (with several ranks, an equal share). Padding contributes exactly
-    zero, whatever the model makes of it. The noisy sum is divided by `scheme.expected_batch_size`, a constant.
-    `get_epsilon` is filet's, for exactly these batches. A step on anything but one whole batch of the returned loader,
-    beyond `steps`, or while accountant and loader are at different steps raises before the model changes. One engine is
-    one run.
+    zero, whatever the model makes of it; with ghost clipping, a model that makes it infinite is an error. The noisy sum is
+    divided by `scheme.expected_batch_size`, a constant. `get_epsilon` is filet's, for exactly these batches. A step on
+    anything but one whole batch of the returned loader, beyond `steps`, or while accountant and loader are at different
+    steps raises before the model changes. One engine is one run.
 
     Arguments:
         scheme: how batches are drawn.
@@ -243,11 +244,12 @@ class CappedPrivacyEngine(PrivacyEngine):
         noise_generator: Any = None,
         **options: Any,
     ) -> Any:
-        if distributed:
-            _allow("clipping with several ranks", clipping, ("flat",))
+        if distributed or grad_sample_mode == "ghost":
+            _allow("clipping with several ranks or ghost clipping", clipping, ("flat",))
         kind = get_optimizer_class(clipping=clipping, distributed=distributed, grad_sample_mode=grad_sample_mode)
         turn = self._loader.turn if self._loader else None
-        masked = type(f"Capped{kind.__name__}", (TakesTurns, kind), {"turn": turn})
+        taking = GhostTakesTurns if grad_sample_mode == "ghost" else TakesTurns
+        masked = type(f"Capped{kind.__name__}", (taking, kind), {"turn": turn})
         if isinstance(optimizer, DPOptimizer):
             optimizer = optimizer.original_optimizer
         world_size = torch.distributed.get_world_size() if distributed else 1
@@ -259,6 +261,11 @@ class CappedPrivacyEngine(PrivacyEngine):
             **options,
         )
         return self._optimizer
+
+    def _prepare_criterion(
+        self, *, module: Any, optimizer: Any, criterion: Any, loss_reduction: str = "mean", **_: Any
+    ) -> Any:
+        return MaskedLoss(module, optimizer.turn, optimizer.params, optimizer, criterion, loss_reduction)
 
 
 def _refuse_lonely_ranks(module: Any) -> None:

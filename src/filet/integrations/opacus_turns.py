@@ -39,6 +39,7 @@ class Turn:
         self.step = 0
         self.part = 0
         self.waiting: list[Drawn] = []
+        self.clipped: Any = None  # ghost clipping's note of whose gradients are ready
 
     def agree(self) -> None:
         """Raise unless accountant and loader are at the same step."""
@@ -130,7 +131,7 @@ class TakesTurns:
         if drawn.part == 0:
             for p in self.params:  # an unfinished batch, whose pass was left, must not be summed twice
                 p.summed_grad = None
-        self._mask_padding(drawn.mask)
+        self._mask_padding(drawn)
         self._step_skip_queue = [drawn.part + 1 < self.turn.parts]  # Opacus's list: sum this one up and wait for more
         complete = super().pre_step(closure)  # type: ignore[misc]
         self.turn.taken()
@@ -142,8 +143,9 @@ class TakesTurns:
             " physical_batch_size= to the engine"
         )
 
-    def _mask_padding(self, mask: torch.Tensor) -> None:
+    def _mask_padding(self, drawn: Drawn) -> None:
         """Make the rows of per-example gradients that belong to padding exactly zero, before anything reads them."""
+        mask = drawn.mask
         for p in self.params:
             rows = self._get_flat_grad_sample(p)  # type: ignore[attr-defined]
             if rows.shape[0] != mask.shape[0]:
