@@ -31,7 +31,8 @@ planning.planner planning.frontiers
 showing.statement showing.columns showing.plots
 cli.run_file cli.group cli.output cli.options cli.commands.search cli.commands.files cli.commands.answers cli.entry
 __main__
-integrations.dp_accounting integrations.jax integrations.jax_privacy_bands integrations.jax_privacy
+integrations.dp_accounting_events integrations.dp_accounting_losses integrations.dp_accounting
+integrations.jax integrations.jax_privacy_bands integrations.jax_privacy
 integrations.jax_privacy_plans integrations.torch_padding integrations.torch
 integrations.opacus_accountant integrations.opacus_turns integrations.opacus_ghost integrations.opacus_checkpoint
 integrations.opacus
