@@ -78,19 +78,21 @@ class CappedPoissonSelection(batch_selection.BatchSelectionStrategy):
         _check_scheme(self.scheme)
         object.__setattr__(self, "iterations", _checks.step_count(self.iterations, "iterations"))
 
-    def batch_iterator(self, num_examples: int, rng: Any = None) -> Iterator[_Indices]:
-        """Yield the index arrays of all batches.
+    def batch_iterator(self, num_examples: int, rng: Any = None, start: int = 0) -> Iterator[_Indices]:
+        """Yield the index arrays of all batches, from step `start` on.
 
         Arguments:
             num_examples: must be the scheme's `dataset_size`.
-            rng: a NumPy generator, from which a key is drawn; or the key itself, as for `filet.Sampler`; or None.
+            rng: a NumPy generator, from which a key is drawn; or the key itself, as for `filet.Sampler`; or None. To
+                resume, the key itself.
+            start: the first step to draw; no earlier one is replayed.
         """
         if num_examples != self.scheme.dataset_size:
             raise InvalidArgumentError(
                 f"num_examples={_checks.show(num_examples)} is not scheme.dataset_size={self.scheme.dataset_size}; pass"
                 " the data set that the scheme was made for"
             )
-        batches = _sampler(self.scheme, rng, self.secure).batches(self.iterations)
+        batches = _sampler(self.scheme, rng, self.secure).batches(self.iterations, start)
         if self.padded:
             return (batch.indices.view(PaddedIndices) for batch in batches)
         return (batch.indices[: batch.size] for batch in batches)
