@@ -33,7 +33,7 @@ cli.run_file cli.group cli.output cli.options cli.commands.search cli.commands.f
 __main__
 integrations.dp_accounting_events integrations.dp_accounting_losses integrations.dp_accounting
 integrations.jax integrations.jax_privacy_bands integrations.jax_privacy
-integrations.jax_privacy_plans integrations.grain integrations.torch_padding integrations.torch
+integrations.jax_privacy_plans integrations.grain integrations.keras integrations.torch_padding integrations.torch
 integrations.opacus_accountant integrations.opacus_turns integrations.opacus_ghost integrations.opacus_checkpoint
 integrations.opacus
 """.split()  # noqa: SIM905, a list of words

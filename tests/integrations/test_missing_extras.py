@@ -15,6 +15,7 @@ EXTRAS = [
     ("jax_privacy", "jax_privacy", "jax-privacy"),
     ("dp_accounting", "dp_accounting", "dp-accounting"),
     ("grain", "grain", "grain"),
+    ("keras", "keras", "keras"),
 ]
 
 
