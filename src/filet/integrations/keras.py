@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import dataclasses
+import os
 import secrets
 import types
 from typing import Any, NoReturn
@@ -19,6 +20,7 @@ from filet.planning.calibration import calibrate_noise_multiplier
 from filet.sampling.sampler import Sampler
 from filet.scheme import CappedPoisson
 
+os.environ.setdefault("KERAS_BACKEND", "jax")  # JAX Privacy's Keras API is for JAX alone
 try:
     import keras
     from jax_privacy import keras_api
@@ -101,6 +103,10 @@ class CappedKerasTraining:
     ) -> None:
         if not isinstance(model, keras.Model) or hasattr(model, "get_noise_multiplier"):
             raise InvalidArgumentError(f"model={type(model).__name__} is not a plain Keras model; pass one, compiled")
+        if keras.config.backend() != "jax":
+            raise InvalidArgumentError(
+                f"Keras's backend is {keras.config.backend()!r}, not 'jax'; set KERAS_BACKEND=jax before Keras is imported"
+            )
         self.sampler = Sampler(scheme, key) if secure is None else Sampler(scheme, key, secure=secure)
         self.model, self.scheme = model, scheme
         self.steps = _checks.integer("steps", steps, low=1, remedy="pass the number of steps of the whole run")
@@ -133,7 +139,7 @@ class CappedKerasTraining:
     def _noise(self, given: float | None, epsilon: float | None, delta: float | None) -> float:
         if (epsilon is None) != (delta is None) or (given is None) == (epsilon is None):
             raise InvalidArgumentError("pass either noise_multiplier, or both target_epsilon and target_delta")
-        if given is not None:
+        if epsilon is None or delta is None:
             return _checks.noise_multiplier(given)
         return calibrate_noise_multiplier(
             self.scheme,
