@@ -35,7 +35,7 @@ integrations.dp_accounting_events integrations.dp_accounting_losses integrations
 integrations.jax integrations.jax_privacy_bands integrations.jax_privacy
 integrations.jax_privacy_plans integrations.grain integrations.keras integrations.torch_padding integrations.torch
 integrations.opacus_accountant integrations.opacus_turns integrations.opacus_ghost integrations.opacus_checkpoint
-integrations.opacus
+integrations.opacus integrations.huggingface
 """.split()  # noqa: SIM905, a list of words
 # The one lazy upward import: a scheme makes its sampler.
 ALLOWED = {("scheme", "sampling.sampler")}

@@ -59,3 +59,9 @@ def test_jax_privacy_config_learns_at_the_size_of_jax_privacys_own_example(tmp_p
     before, after = (float(line.split()[1 if "," in line else 2].strip(",")) for line in (lines[0], lines[-2]))
     assert after < 0.5 * before
     assert "epsilon 1.0000" in lines[-2] or "epsilon 0.999" in lines[-2]
+
+
+def test_hugging_face_killed_and_resumed(tmp_path):
+    whole, killed = survives("train_huggingface.py", tmp_path, "--steps", 16, kills=(14, 25))
+    assert len(whole) == 1
+    assert killed == whole

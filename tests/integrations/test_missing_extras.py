@@ -16,6 +16,7 @@ EXTRAS = [
     ("dp_accounting", "dp_accounting", "dp-accounting"),
     ("grain", "grain", "grain"),
     ("keras", "keras", "keras"),
+    ("huggingface", "transformers", "huggingface"),
 ]
 
 

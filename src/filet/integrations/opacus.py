@@ -25,7 +25,7 @@ from . import opacus_checkpoint
 from .opacus_accountant import CappedAccountant
 from .opacus_ghost import GhostTakesTurns, MaskedLoss
 from .opacus_turns import TakesTurns, Turn, TurnLoader
-from .torch import CappedPoissonBatchSampler, CappedPoissonLoader
+from .torch import CappedPoissonBatchSampler, CappedPoissonLoader, physical_batches
 
 __all__ = ["CappedAccountant", "CappedPrivacyEngine"]
 
@@ -111,6 +111,13 @@ class CappedPrivacyEngine(PrivacyEngine):
                 stacklevel=2,
             )
 
+    @property
+    def physical_batches(self) -> int:
+        """How many parts a rank gets every batch in."""
+        joined = torch.distributed.is_available() and torch.distributed.is_initialized()
+        rows = -(-self.scheme.max_batch_size // (torch.distributed.get_world_size() if joined else 1))
+        return physical_batches(rows, self._draw["physical_batch_size"])
+
     def make_private(self, **arguments: Any) -> Any:
         """Opacus's `make_private`; `data_loader` gives the data set, collate function and workers, not the sampling."""
         accountant = self.accountant
@@ -178,12 +185,8 @@ class CappedPrivacyEngine(PrivacyEngine):
             include_key: also save the key of the batches, a secret; the file is then readable by its owner only.
             options: Opacus's: `noise_scheduler`, `grad_clip_scheduler`, `module_state_dict_kwargs`, `torch_save_kwargs`.
         """
-        loader, own = self._made()
-        state = opacus_checkpoint.run_state(
-            loader, own.generator, secure_mode=self.secure_mode, include_key=include_key
-        )
-        more = {**(checkpoint_dict or {}), opacus_checkpoint.NAME: state}
-        optimizer = own if optimizer is None else optimizer
+        more = {**(checkpoint_dict or {}), **self.state_dict(include_key=include_key)}
+        optimizer = self._optimizer if optimizer is None else optimizer
         with opacus_checkpoint.target(path, secret=include_key) as file:
             super().save_checkpoint(path=file, module=module, optimizer=optimizer, checkpoint_dict=more, **options)
 
@@ -203,19 +206,36 @@ class CappedPrivacyEngine(PrivacyEngine):
         Call it after `make_private`, with the same arguments as for the run that was saved. The rest of the run has the
         batches and the noise that it would have had without the interruption.
         """
-        loader, own = self._made()
+        _, own = self._made()
         checkpoint = torch.load(path, **{"weights_only": False, **(torch_load_kwargs or {})})
-        state = opacus_checkpoint.check(checkpoint, self.accountant, loader)
-        opacus_checkpoint.check_noise(state, own.generator, secure_mode=self.secure_mode)
+        self._checked(checkpoint)
         module.load_state_dict(checkpoint["module_state_dict"], **(module_load_dict_kwargs or {}))
         (own if optimizer is None else optimizer).load_state_dict(checkpoint["optimizer_state_dict"])
         for name, scheduler in (("noise_scheduler", noise_scheduler), ("grad_clip_scheduler", grad_clip_scheduler)):
             if scheduler is not None and f"{name}_state_dict" in checkpoint:
                 scheduler.load_state_dict(checkpoint[f"{name}_state_dict"])
-        self.accountant.load_state_dict(checkpoint["privacy_accountant_state_dict"])
-        loader.load_state_dict(state["loader"])
-        opacus_checkpoint.restore_noise(state, loader, own.generator)
+        self.load_state_dict(checkpoint)
         return checkpoint
+
+    def state_dict(self, *, include_key: bool = False) -> dict[str, Any]:
+        """Accountant, loader and noise: all but the model and its optimizer, for frameworks that save these themselves."""
+        loader, own = self._made()
+        run = opacus_checkpoint.run_state(loader, own.generator, secure_mode=self.secure_mode, include_key=include_key)
+        return {opacus_checkpoint.NAME: run, opacus_checkpoint.ACCOUNTANT: self.accountant.state_dict()}
+
+    def load_state_dict(self, state: Any) -> None:
+        """Go on with what `state_dict` returned; what does not fit raises `StateError` and changes nothing."""
+        loader, own = self._made()
+        run = self._checked(state)
+        self.accountant.load_state_dict(state[opacus_checkpoint.ACCOUNTANT])
+        loader.load_state_dict(run["loader"])
+        opacus_checkpoint.restore_noise(run, loader, own.generator)
+
+    def _checked(self, state: Any) -> dict[str, Any]:
+        loader, own = self._made()
+        run = opacus_checkpoint.check(state, self.accountant, loader)
+        opacus_checkpoint.check_noise(run, own.generator, secure_mode=self.secure_mode)
+        return run
 
     def _made(self) -> tuple[TurnLoader, Any]:
         if self._loader is None or self._optimizer is None:

@@ -20,6 +20,7 @@ from .opacus_accountant import CappedAccountant
 from .opacus_turns import TurnLoader
 
 NAME = "filet"
+ACCOUNTANT = "privacy_accountant_state_dict"  # Opacus's name for it
 _VERSION = 1
 
 
@@ -47,7 +48,7 @@ def check(checkpoint: Any, accountant: CappedAccountant, loader: TurnLoader) -> 
         )
     loader.batch_sampler.fitting(state["loader"])
     saved = CappedAccountant(accountant.scheme, adjacency=accountant.adjacency, analysis=accountant.analysis)
-    saved.load_state_dict(checkpoint.get("privacy_accountant_state_dict"))
+    saved.load_state_dict(checkpoint.get(ACCOUNTANT))
     position = state["loader"]["step"]
     if len(saved) != position:
         raise StateError(

@@ -70,7 +70,7 @@ class CappedPoissonBatchSampler(torch_data.Sampler[list[int]]):
         )  # fmt: skip
         self._nobody_knows_the_key = key is None
         self.sampler, self._secret = _sharded(scheme, key, rank, world_size, secure)
-        self.parts = _parts(self.sampler.rows, physical_batch_size)
+        self.parts = physical_batches(self.sampler.rows, physical_batch_size)
         self.step = 0
         self._start = 0
 
@@ -296,7 +296,8 @@ def check_dataset(dataset: Any, scheme: CappedPoisson) -> None:
         )
 
 
-def _parts(rows: int, physical_batch_size: int | None) -> int:
+def physical_batches(rows: int, physical_batch_size: int | None) -> int:
+    """How many parts of so many rows make up a rank's rows."""
     if physical_batch_size is None:
         return 1
     remedy = "pass the rows that memory holds, and a max_batch_size that is a multiple of them on every rank"
