@@ -1,4 +1,4 @@
-# mypy: disable-error-code="import-untyped, import-not-found", allow-subclassing-any
+# mypy: disable-error-code="import-untyped, import-not-found, no-untyped-call, override", allow-subclassing-any
 """Hugging Face's `Trainer` on capped Poisson batches: DP-SGD by Opacus, padding masked, one accounted step a batch."""
 
 from __future__ import annotations
@@ -65,8 +65,15 @@ class CappedTrainer(transformers.Trainer):
         if (noise_multiplier is None) == (target_epsilon is None) or (target_epsilon is None) != (target_delta is None):
             raise InvalidArgumentError("pass either noise_multiplier, or both target_epsilon and target_delta")
         self.engine = engine
-        self._private = {"max_grad_norm": clipping_norm, "grad_sample_mode": grad_sample_mode, "wrap_model": False}
-        self._noise = {"noise_multiplier": noise_multiplier} if target_epsilon is None else {
+        self.model: Any
+        self.optimizer: Any
+        self.train_dataset: Any
+        self._private: dict[str, Any] = {
+            "max_grad_norm": clipping_norm,
+            "grad_sample_mode": grad_sample_mode,
+            "wrap_model": False,
+        }
+        self._noise: dict[str, Any] = {"noise_multiplier": noise_multiplier} if target_epsilon is None else {
             "target_epsilon": target_epsilon, "target_delta": target_delta
         }  # fmt: skip
         self._shift = _predicts_the_next(self.model) if shift_labels is None else shift_labels
