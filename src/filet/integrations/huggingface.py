@@ -57,11 +57,6 @@ class CappedTrainer(transformers.Trainer):
         **options: Any,
     ) -> None:
         super().__init__(*positional, **options)
-        if self.args.gradient_accumulation_steps != 1:
-            raise InvalidArgumentError(
-                f"gradient_accumulation_steps={self.args.gradient_accumulation_steps} would step on several batches; leave it at"
-                " 1 and pass physical_batch_size to the engine"
-            )
         if (noise_multiplier is None) == (target_epsilon is None) or (target_epsilon is None) != (target_delta is None):
             raise InvalidArgumentError("pass either noise_multiplier, or both target_epsilon and target_delta")
         self.engine = engine
@@ -82,10 +77,7 @@ class CappedTrainer(transformers.Trainer):
         self._loader: Any = None
         self._criterion: Any = nn.CrossEntropyLoss(ignore_index=_IGNORED)
         parts = self.engine.physical_batches
-        if self.args.save_strategy == "steps" and self.args.save_steps % parts:
-            raise InvalidArgumentError(
-                f"save_steps={self.args.save_steps} falls into the middle of a batch of {parts} parts; pass a multiple"
-            )
+        _check_arguments(self.args, parts)
         self.args = copy.copy(self.args)
         self.args.max_steps = engine.steps * parts
         self.args.max_grad_norm = 0.0  # per-example gradients are clipped; clipping their noisy sum is not needed
@@ -189,3 +181,15 @@ class _KeepsTheRun(transformers.TrainerCallback):
 def _predicts_the_next(model: Any) -> bool:
     names = [type(part).__name__ for part in model.modules()]
     return any("ForCausalLM" in name or "LMHead" in name for name in names)
+
+
+def _check_arguments(args: Any, parts: int) -> None:
+    if args.gradient_accumulation_steps != 1:
+        raise InvalidArgumentError(
+            f"gradient_accumulation_steps={args.gradient_accumulation_steps} would step on several batches; leave it at"
+            " 1 and pass physical_batch_size to the engine"
+        )
+    if args.save_strategy == "steps" and args.save_steps % parts:
+        raise InvalidArgumentError(
+            f"save_steps={args.save_steps} falls into the middle of a batch of {parts} parts; pass a multiple"
+        )

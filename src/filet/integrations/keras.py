@@ -117,16 +117,8 @@ class CappedKerasTraining:
             raise InvalidArgumentError(
                 f"microbatch_size={microbatch_size} does not divide max_batch_size={scheme.max_batch_size}; pass a divisor"
             )
-        config = _CappedConfig(
-            epsilon=1.0,  # unused, as delta is: JAX Privacy's accounting, of other batches, has no say
-            delta=1.0,
+        config = self._config(
             clipping_norm=clipping_norm,
-            batch_size=scheme.expected_batch_size,  # what the sum is divided by
-            gradient_accumulation_steps=1,
-            train_steps=self.steps,
-            train_size=scheme.dataset_size,
-            poisson_sampling_in_fit=True,  # rows of sample weight 0 are padding
-            capped_noise=self.noise_multiplier,
             rescale_to_unit_norm=rescale_to_unit_norm,
             microbatch_size=microbatch_size,
             seed=secrets.randbits(63) if noise_seed is None else noise_seed,
@@ -135,6 +127,19 @@ class CappedKerasTraining:
         model.fit = _call_the_other_fit
         if model.built:
             model.optimizer.build(model.trainable_variables)  # so that a saved run can be loaded at once
+
+    def _config(self, **options: Any) -> _CappedConfig:
+        return _CappedConfig(
+            epsilon=1.0,  # unused, as delta is: JAX Privacy's accounting, of other batches, has no say
+            delta=1.0,
+            batch_size=self.scheme.expected_batch_size,  # what the sum is divided by
+            gradient_accumulation_steps=1,
+            train_steps=self.steps,
+            train_size=self.scheme.dataset_size,
+            poisson_sampling_in_fit=True,  # rows of sample weight 0 are padding
+            capped_noise=self.noise_multiplier,
+            **options,
+        )
 
     def _noise(self, given: float | None, epsilon: float | None, delta: float | None) -> float:
         if (epsilon is None) != (delta is None) or (given is None) == (epsilon is None):
