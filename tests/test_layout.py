@@ -37,7 +37,11 @@ showing.statement showing.columns showing.plots
 cli.run_file cli.group cli.output cli.options cli.commands.search cli.commands.files cli.commands.certificates
 cli.commands.answers cli.entry
 __main__
-integrations.dp_accounting integrations.jax integrations.jax_privacy integrations.torch integrations.opacus
+integrations.dp_accounting_events integrations.dp_accounting_losses integrations.dp_accounting
+integrations.jax integrations.jax_privacy_bands integrations.jax_privacy
+integrations.jax_privacy_plans integrations.grain integrations.keras integrations.torch_padding integrations.torch
+integrations.opacus_accountant integrations.opacus_turns integrations.opacus_ghost integrations.opacus_checkpoint
+integrations.opacus integrations.huggingface
 """.split()  # noqa: SIM905, a list of words
 # The one lazy upward import: a scheme makes its sampler.
 ALLOWED = {("scheme", "sampling.sampler")}

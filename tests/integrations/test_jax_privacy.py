@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import jax
 import jax.numpy as jnp
 import jax_privacy
@@ -9,13 +11,19 @@ import numpy as np
 import pytest
 from dp_accounting import NeighboringRelation, pld
 from jax_privacy import batch_selection, clipping
-from jax_privacy.experimental import accounting
+from jax_privacy.experimental import accounting, execution_plan
 from jax_privacy.matrix_factorization import toeplitz
 
 import filet
 from filet.integrations.dp_accounting import FiletAccountant
 from filet.integrations.jax import gather
-from filet.integrations.jax_privacy import CappedPoissonSelection, account_banded, is_padding_example
+from filet.integrations.jax_privacy import (
+    CappedPoissonSelection,
+    CappedUserSelection,
+    account_banded,
+    is_padding_example,
+)
+from filet.integrations.jax_privacy_plans import account_plan, capped_plan
 
 # JAX Privacy 2.0 calls a function that optax has renamed.
 pytestmark = pytest.mark.filterwarnings("ignore:optax.global_norm is deprecated")
@@ -78,9 +86,80 @@ def test_in_a_cycle_an_example_takes_part_every_so_many_steps_only():
     scheme = filet.CappedPoisson(43, 0.3, 4, cycle_length=4)
     seen = {}
     for step, indices in enumerate(CappedPoissonSelection(scheme, iterations=400).batch_iterator(43, rng=5)):
-        for index in indices[indices >= 0]:
+        for index in indices[indices >= 0]:  # a part of a padded array is a plain one
             assert seen.setdefault(index, step % 4) == step % 4
     assert len(seen) == 40  # 43 % 4 are left out
+
+
+USERS = filet.CappedPoisson(dataset_size=12, sampling_probability=0.2, max_batch_size=4)
+OWNERS = np.array([5, 5, 5, 5, 5] + [number * 7 for number in range(2, 11)] * 2 + [3, 99, 99, 99])
+
+
+def test_user_level_selection_with_padding_is_right_and_the_wrong_combination_an_error():
+    rows = np.random.default_rng(0).normal(size=(OWNERS.size, 3)).astype(np.float32)
+    names = np.unique(OWNERS)
+    sampler = USERS.sampler(key=5)
+    gradient = clipping.clipped_grad(
+        lambda weights, user: jnp.mean(user @ weights), l2_clip_norm=0.5, keep_batch_dim=False
+    )
+    traced = []
+
+    @jax.jit
+    def step(indices, padding):
+        traced.append(1)
+        return gradient(jnp.ones(3), gather(jnp.asarray(rows), indices, indices >= 0), is_padding_example=padding)
+
+    sizes = set()
+    strategy = CappedUserSelection(USERS, iterations=60, rows_per_user=3)
+    for number, indices in enumerate(strategy.batch_iterator(OWNERS, rng=5)):
+        batch = sampler[number]
+        assert indices.shape == (4, 3)
+        np.testing.assert_array_equal(is_padding_example(indices), ~batch.mask)
+        chosen = np.asarray(indices)[batch.mask]
+        # The users are the sampled ones, each once, and every row holds one user's examples.
+        np.testing.assert_array_equal(OWNERS[chosen], np.repeat(names[batch.indices[batch.mask], None], 3, axis=1))
+        expected = np.zeros(3)
+        for user in chosen:
+            mean = rows[user].mean(axis=0)
+            expected += mean / max(1.0, np.linalg.norm(mean) / 0.5)
+        np.testing.assert_allclose(step(np.asarray(indices), is_padding_example(indices)), expected, atol=1e-5)
+        sizes.add(batch.size)
+    assert sizes == {0, 1, 2, 3, 4}
+    assert len(traced) == 1
+
+    # JAX Privacy's own wrapper would put the last user into every batch that is not full, unmasked.
+    wrong = batch_selection.UserSelectionStrategy(CappedPoissonSelection(USERS, iterations=5), 3)
+    with pytest.raises(filet.InvalidArgumentError, match=r"padded=False.*CappedUserSelection"):
+        next(wrong.batch_iterator(OWNERS, np.random.default_rng(1)))
+
+
+def test_unpadded_selection_serves_jax_privacys_own_user_strategy():
+    base = CappedPoissonSelection(USERS, iterations=60, padded=False)
+    sampler = USERS.sampler(np.random.default_rng(1).bytes(32))
+    names = np.unique(OWNERS)
+    wrapped = batch_selection.UserSelectionStrategy(base, 2).batch_iterator(OWNERS, np.random.default_rng(1))
+    for number, users in enumerate(wrapped):
+        batch = sampler[number]
+        assert len(users) == batch.size
+        if batch.size:
+            np.testing.assert_array_equal(OWNERS[users[:, 0]], names[batch.indices[batch.mask]])
+    for number, indices in enumerate(base.batch_iterator(12, rng=5)):
+        np.testing.assert_array_equal(indices, USERS.sampler(5)[number].indices[: len(indices)])
+
+
+def test_users_rows_go_round_and_resume_at_any_step():
+    everyone = filet.CappedPoisson(dataset_size=12, sampling_probability=1.0, max_batch_size=12)
+    strategy = CappedUserSelection(everyone, iterations=9, rows_per_user=2)
+    run = [np.asarray(rows) for rows in strategy.batch_iterator(OWNERS, rng=5)]
+    taken = np.concatenate([rows.ravel() for rows in run])
+    assert set(taken.tolist()) == set(range(OWNERS.size))
+    np.testing.assert_array_equal(list(map(np.asarray, strategy.batch_iterator(OWNERS, rng=5, start=4))), run[4:])
+    with pytest.raises(filet.InvalidArgumentError, match=r"names 12 users, not scheme\.dataset_size=40"):
+        CappedUserSelection(SCHEME, 3).batch_iterator(OWNERS)
+    with pytest.raises(filet.InvalidArgumentError, match="one per example"):
+        CappedUserSelection(USERS, 3).batch_iterator(OWNERS[None])
+    with pytest.raises(filet.InvalidArgumentError, match="rows_per_user=0"):
+        CappedUserSelection(USERS, 3, rows_per_user=0)
 
 
 BANDED = {"sampling_prob": 0.02, "num_bands": 5, "largest_group_size": 2_000, "truncated_batch_size": 45}
@@ -99,7 +178,13 @@ def test_banded_accounting_matches_jax_privacy_and_refined_and_reject_are_lower(
 
     def epsilon(scheme, analysis="refined"):
         curve = account_banded(
-            scheme, coefficients, noise_multiplier=1.5, steps=502, adjacency=adjacency, analysis=analysis
+            scheme,
+            coefficients,
+            noise_multiplier=1.5,
+            noise_convention="before-mixing",
+            steps=502,
+            adjacency=adjacency,
+            analysis=analysis,
         )
         return curve.epsilon(1e-6)
 
@@ -116,9 +201,10 @@ def test_banded_accounting_matches_jax_privacy_and_refined_and_reject_are_lower(
 def test_the_strategys_column_norm_scales_the_noise_and_its_bands_must_fit():
     coefficients = np.asarray(toeplitz.optimal_max_error_strategy_coefs(5))
     norm = float(np.linalg.norm(coefficients))
-    run = {"steps": 100, "adjacency": "zero-out"}
+    bare = {"steps": 100, "adjacency": "zero-out"}
+    run = {**bare, "noise_convention": "before-mixing"}
     scaled = account_banded(CYCLIC, coefficients, noise_multiplier=2.0, **run).epsilon(1e-6)
-    assert scaled == pytest.approx(filet.account(CYCLIC, noise_multiplier=2.0 / norm, **run).epsilon(1e-6), rel=1e-3)
+    assert scaled == pytest.approx(filet.account(CYCLIC, noise_multiplier=2.0 / norm, **bare).epsilon(1e-6), rel=1e-3)
     matrix = np.asarray(toeplitz.materialize_lower_triangular(jnp.asarray(coefficients), n=100))
     dense = account_banded(CYCLIC, matrix, noise_multiplier=2.0, **run).epsilon(1e-6)
     assert dense == pytest.approx(scaled, rel=1e-3)
@@ -128,6 +214,69 @@ def test_the_strategys_column_norm_scales_the_noise_and_its_bands_must_fit():
         account_banded(CYCLIC, matrix.T, noise_multiplier=2.0, **run)
     with pytest.raises(filet.InvalidArgumentError, match="other than zero"):
         account_banded(CYCLIC, [0.0], noise_multiplier=2.0, **run)
+
+
+@pytest.mark.parametrize("truncated", [True, False])
+def test_account_banded_noise_convention_is_named_and_agrees_with_the_plans_event(truncated):
+    strategy = np.array([0.8, 0.4, 0.4, 0.2])
+    strategy = strategy / np.linalg.norm(strategy) * 3.0  # a column norm that matters
+    scheme = filet.CappedPoisson(60_000, 0.02, 320, overflow="truncate" if truncated else "reject", cycle_length=4)
+    relation = NeighboringRelation.REPLACE_SPECIAL
+    config = execution_plan.BandMFExecutionPlanConfig(
+        strategy=strategy, iterations=2_000, epsilon=None, delta=None, noise_multiplier=1.0, sampling_prob=0.02,
+        accountant=FiletAccountant(relation), noise_seed=1,
+        **({"truncated_batch_size": 320, "num_examples": 60_000} if truncated else {}),
+    )  # fmt: skip
+    run = {"noise_multiplier": 1.0, "steps": 2_000, "adjacency": "zero-out"}
+    ours = account_banded(scheme, strategy, noise_convention="jax-privacy", **run).epsilon(1e-6)
+    event = FiletAccountant(relation).compose(config.plan.dp_event).get_epsilon(1e-6)
+    if truncated:
+        assert ours == event
+    else:  # plain Poisson bounds batches that are drawn again
+        assert 0.9 * event < ours < event
+    theirs = pld.PLDAccountant(relation, value_discretization_interval=1e-3).compose(config.plan.dp_event)
+    assert ours <= theirs.get_epsilon(1e-6) * 1.001
+    plan = capped_plan(config, **({} if truncated else {"max_batch_size": 320, "dataset_size": 60_000}))
+    assert account_plan(plan, adjacency="zero-out").epsilon(1e-6) == ours
+    assert account_plan(config.plan, adjacency="zero-out").epsilon(1e-6) == event
+    # The plan's noise really is three times as large as its multiplier says: that is the other convention.
+    white = account_banded(scheme, strategy, **{**run, "noise_multiplier": 3.0}, noise_convention="before-mixing")
+    assert white.epsilon(1e-6) == pytest.approx(ours, rel=1e-3)
+    noise = plan.noise_addition_transform
+    first, _ = noise.update(jnp.zeros(4_000), noise.init(jnp.zeros(4_000)))
+    mixed = 3.0 / strategy[0]  # the first noise is the white one over the strategy's first entry
+    assert float(jnp.std(first)) == pytest.approx(mixed, rel=0.06)
+    for wrong in (None, "sigma"):
+        with pytest.raises(filet.InvalidArgumentError, match=r"noise_convention=.*'before-mixing'.*'jax-privacy'"):
+            account_banded(scheme, strategy, **run, noise_convention=wrong)
+
+
+def test_plans_that_do_not_fit_are_refused():
+    base = {"strategy": np.ones(2), "iterations": 10, "epsilon": None, "delta": None, "noise_multiplier": 1.0,
+            "sampling_prob": 0.1}  # fmt: skip
+    plain = execution_plan.BandMFExecutionPlanConfig(**base)
+    independent = execution_plan.BandMFExecutionPlanConfig(
+        **base, partition_type=batch_selection.PartitionType.INDEPENDENT,
+        accountant=FiletAccountant(NeighboringRelation.ADD_OR_REMOVE_ONE),
+    )  # fmt: skip
+    single = execution_plan.BandMFExecutionPlanConfig(
+        **{**base, "strategy": np.ones(1)}, partition_type=batch_selection.PartitionType.INDEPENDENT,
+        accountant=FiletAccountant(NeighboringRelation.ADD_OR_REMOVE_ONE),
+    )  # fmt: skip
+    sizes = {"max_batch_size": 4, "dataset_size": 40}
+    for call, match in [
+        (lambda: capped_plan("config"), "BandMFExecutionPlanConfig"),
+        (lambda: capped_plan(plain), "pass max_batch_size and dataset_size"),
+        (lambda: capped_plan(independent, **sizes), "EQUAL_SPLIT"),
+        (lambda: capped_plan(single, **sizes), "no upper bound"),
+        (lambda: account_plan("plan", adjacency="zero-out"), "DPExecutionPlan"),
+        (lambda: account_plan(dataclasses.replace(plain.plan, batch_selection_strategy=CappedPoissonSelection(
+            SCHEME, 10)), adjacency="zero-out"), "not those of its event"),
+        (lambda: account_plan(dataclasses.replace(plain.plan, batch_selection_strategy=batch_selection.BMinSepSampling(
+            0.1, 10, 2)), adjacency="zero-out"), "BMinSepSampling draws no Poisson batches"),
+    ]:  # fmt: skip
+        with pytest.raises(filet.InvalidArgumentError, match=match):
+            call()
 
 
 def test_banded_noise_trains_on_cyclic_batches():

@@ -14,6 +14,9 @@ EXTRAS = [
     ("jax", "jax", "jax"),
     ("jax_privacy", "jax_privacy", "jax-privacy"),
     ("dp_accounting", "dp_accounting", "dp-accounting"),
+    ("grain", "grain", "grain"),
+    ("keras", "keras", "keras"),
+    ("huggingface", "transformers", "huggingface"),
 ]
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 
 import numpy as np
@@ -178,38 +179,6 @@ def test_make_private_with_epsilon_meets_the_target_with_little_to_spare():
     assert 1.99 < engine.get_epsilon(1e-4) <= 2.0
 
 
-def test_a_checkpoint_resumes_the_model_the_batches_and_the_accountant(tmp_path):
-    def start():
-        torch.manual_seed(3)
-        engine = engine_for(steps=12)
-        return engine, *private(engine, nn.Linear(6, 3), noise_generator=torch.Generator().manual_seed(5), lr=0.1)
-
-    engine, model, optimizer, run = start()
-    train(model, optimizer, run)
-    expected, epsilon = [p.detach().clone() for p in model.parameters()], engine.get_epsilon(1e-3)
-
-    engine, model, optimizer, run = start()
-    for step, (x, y) in enumerate(run, start=1):
-        optimizer.zero_grad()
-        nn.functional.cross_entropy(model(x), y).backward()
-        optimizer.step()
-        if step == 5:
-            break
-    noise = optimizer.generator.get_state()
-    more = {"loader": run.state_dict(), "noise": noise}
-    engine.save_checkpoint(path=tmp_path / "run.pt", module=model, optimizer=optimizer, checkpoint_dict=more)
-
-    engine, model, optimizer, run = start()
-    saved = engine.load_checkpoint(path=tmp_path / "run.pt", module=model, optimizer=optimizer)
-    run.load_state_dict(saved["loader"])
-    optimizer.generator.set_state(saved["noise"])
-    assert len(engine.accountant) == 5
-    train(model, optimizer, run)
-    assert engine.get_epsilon(1e-3) == epsilon
-    for p, q in zip(model.parameters(), expected, strict=True):
-        torch.testing.assert_close(p.detach(), q, rtol=0, atol=0)
-
-
 def test_a_state_of_another_scheme_or_damaged_is_refused():
     accountant = CappedAccountant(SCHEME, adjacency="zero-out")
     accountant.step(noise_multiplier=1.0, sample_rate=0.05)
@@ -242,12 +211,16 @@ def test_other_batches_are_refused_before_the_model_changes():
     backward(*next(batches))
     with pytest.raises(filet.StateError, match="2 batches were drawn"):
         optimizer.step()
+    backward(*next(batches))
+    with pytest.raises(filet.StateError, match="had no step"):
+        optimizer.step()
+    batches = iter(run)
     x, y = next(batches)
     backward(x[:3], y[:3])
     with pytest.raises(filet.StateError, match="gradients of 3 rows"):
         optimizer.step()
     assert all(torch.equal(p, q) for p, q in zip(model.parameters(), before, strict=True))
-    backward(*next(batches))
+    backward(*next(iter(run)))
     optimizer.step()
     with pytest.raises(filet.StateError, match="0 batches were drawn"):
         optimizer.step()
@@ -266,7 +239,8 @@ class Stream(IterableDataset):
         ({"data_loader": capped_loader(DATA, SCHEME, 3)}, "plain DataLoader"),
         ({"poisson_sampling": False}, "poisson_sampling=False"),
         ({"clipping": "adaptive"}, "clipping='adaptive'"),
-        ({"grad_sample_mode": "ghost"}, "grad_sample_mode='ghost'"),
+        ({"grad_sample_mode": "ghost_fsdp"}, "grad_sample_mode='ghost_fsdp'"),
+        ({"grad_sample_mode": "ghost", "clipping": "per_layer"}, "ghost clipping='per_layer'"),
         ({"batch_first": False}, "batch_first=False"),
     ],
 )
@@ -288,16 +262,27 @@ def test_another_accountant_another_rate_and_contradicting_epochs_are_refused():
         engine_for(filet.CappedPoisson(40, 0.05, 4, overflow="reject"), analysis="note")
 
 
-def test_a_key_is_used_for_one_loader_only():
-    engine = engine_for()
-    private(engine, nn.Linear(6, 3))
-    with pytest.raises(filet.InvalidArgumentError, match="new key"):
+def test_an_engine_has_one_loader_only():
+    for key in (KEY, None):
+        with pytest.warns(UserWarning, match="include_key=True") if key is None else contextlib.nullcontext():
+            engine = engine_for(key=key)
         private(engine, nn.Linear(6, 3))
-    fresh = engine_for(key=None)
-    one, two = (private(fresh, nn.Linear(6, 3))[2] for _ in range(2))
-    assert any(not torch.equal(x, other) for (x, _), (other, _) in zip(one, two, strict=True))
+        with pytest.raises(filet.InvalidArgumentError, match="new key"):
+            private(engine, nn.Linear(6, 3))
     with pytest.raises(filet.StateError, match="between a batch and its step"):
         private(engine_for(), nn.Linear(6, 3))[2].mask  # noqa: B018
+
+
+def test_a_refused_call_may_be_repeated():
+    engine = engine_for()
+    with pytest.raises(ValueError, match="loss_reduction"):
+        private(engine, nn.Linear(6, 3), loss_reduction="median")
+    train(*private(engine, nn.Linear(6, 3)))
+
+
+def test_small_a_run_of_no_steps_is_refused():
+    with pytest.raises(filet.InvalidArgumentError, match=r"steps=0 is below 1.*whole run"):
+        engine_for(steps=0)
 
 
 def test_opacus_own_calibration_works_with_the_accountant():
@@ -316,18 +301,22 @@ def test_opacus_own_calibration_works_with_the_accountant():
 def _rank(rank, world_size, path, queue):
     distributed.init_process_group("gloo", init_method=f"file://{path}", rank=rank, world_size=world_size)
     try:
+        try:
+            private(engine_for(steps=10), nn.Linear(6, 3))
+        except filet.InvalidArgumentError as error:
+            refusal = str(error)
         torch.manual_seed(0)
         model = DifferentiallyPrivateDistributedDataParallel(nn.Linear(6, 3))
         engine = engine_for(steps=10)
         model, optimizer, run = private(engine, model, noise_multiplier=0.0, lr=0.1)
         train(model, optimizer, run)
-        queue.put((rank, [p.detach().numpy().tolist() for p in model.parameters()], len(engine.accountant)))
+        queue.put((rank, [p.detach().numpy().tolist() for p in model.parameters()], len(engine.accountant), refusal))
         distributed.barrier()
     finally:
         distributed.destroy_process_group()
 
 
-def test_two_ranks_train_as_one(tmp_path):
+def test_two_ranks_train_as_one_and_ranks_without_ddp_are_refused(tmp_path):
     context = multiprocessing.get_context("spawn")
     queue = context.SimpleQueue()
     group = multiprocessing.spawn(_rank, (2, tmp_path / "store", queue), nprocs=2, join=False)
@@ -337,7 +326,8 @@ def test_two_ranks_train_as_one(tmp_path):
     torch.manual_seed(0)
     model, optimizer, run = private(engine_for(steps=10), nn.Linear(6, 3), noise_multiplier=0.0, lr=0.1)
     train(model, optimizer, run)
-    for _, weights, steps in parts:
+    for _, weights, steps, refusal in parts:
         assert steps == 10
+        assert "module of type Linear is not distributed, but there are 2 ranks; wrap it in" in refusal
         for p, q in zip(model.parameters(), weights, strict=True):
             np.testing.assert_allclose(p.detach().numpy(), q, rtol=1e-5, atol=1e-6)

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import collections
+import collections.abc
+import gc
 import pickle
 
 import numpy as np
 import pytest
 import torch
+import transformers
 from torch import distributed, multiprocessing
 from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset
 
@@ -69,6 +72,80 @@ def test_structure_shapes_and_types_never_change(workers):
     assert kinds == {(((5, 2), torch.float32), ((5,), torch.int64), ((5,), torch.float64), ((5,), torch.int64))}
 
 
+class Frozen(collections.abc.Mapping):
+    """A mapping that nobody can change."""
+
+    def __init__(self, parts):
+        self._parts = dict(parts)
+
+    def __getitem__(self, key):
+        return self._parts[key]
+
+    def __iter__(self):
+        return iter(self._parts)
+
+    def __len__(self):
+        return len(self._parts)
+
+
+class Odd(Frozen):
+    """One that cannot be made from a dict either."""
+
+    def __init__(self, parts, size):
+        super().__init__(parts)
+
+
+MAPPINGS = [
+    (dict, dict),
+    (transformers.BatchEncoding, transformers.BatchEncoding),
+    (collections.OrderedDict, collections.OrderedDict),
+    (collections.UserDict, collections.UserDict),
+    (lambda parts: collections.defaultdict(list, parts), collections.defaultdict),
+    (Frozen, Frozen),
+    (lambda parts: Odd(parts, 3), dict),
+]
+
+
+@pytest.mark.parametrize(("make", "kind"), MAPPINGS, ids=lambda value: getattr(value, "__name__", ""))
+def test_mappings_other_than_dict_stay_what_the_collate_function_returned(make, kind):
+    def collate(examples):
+        rows = torch.stack([x for x, _ in examples])
+        return make({"input_ids": rows, "inner": make({"labels": torch.stack([y for _, y in examples])})})
+
+    sizes = set()
+    for data, mask in loader(DATA, SCHEME, 60, KEY, collate_fn=collate):
+        assert type(data) is type(data["inner"]) is kind
+        assert set(data) == {"input_ids", "inner"}
+        assert torch.equal(data["input_ids"][mask], ROWS[data["inner"]["labels"][mask] - 1])
+        assert not data["input_ids"][~mask].any()
+        sizes.add(int(mask.sum()))
+    assert 0 in sizes
+
+
+def test_another_structure_than_in_the_first_example_is_refused():
+    def changing(examples):
+        rows = torch.stack([x for x, _ in examples])
+        found = {"x": rows, "more": rows} if len(examples) > 1 else {"x": rows}
+        return transformers.BatchEncoding(found)
+
+    with pytest.raises(filet.InvalidArgumentError, match="another structure than in the first example"):
+        list(loader(DATA, SCHEME, 30, KEY, collate_fn=changing))
+    nested = PaddedCollate(DATA, 4, lambda examples: {"x": [torch.zeros(len(examples))] * len(examples)})
+    with pytest.raises(filet.InvalidArgumentError, match=r"data\['x'\] has another structure"):
+        nested([DATA[0], DATA[1]])
+
+
+def test_an_empty_batch_holds_nothing_of_the_first_example():
+    def collate(examples):
+        found = transformers.BatchEncoding({"x": torch.stack([x for x, _ in examples])})
+        found.secret = examples
+        return found
+
+    empty, _ = PaddedCollate(DATA, 4, collate)([])
+    assert type(empty) is transformers.BatchEncoding
+    assert "secret" not in vars(empty)
+
+
 @pytest.mark.parametrize("options", [{}, {"num_workers": 2}, {"num_workers": 2, "persistent_workers": True}])
 def test_a_run_resumes_exactly_in_the_middle_of_an_epoch(options):
     whole = plain(loader(DATA, SCHEME, 24, KEY))
@@ -92,6 +169,85 @@ def test_a_finished_run_is_not_repeated():
     assert len(list(run)) == 4
     with pytest.raises(filet.StateError, match=r"steps=4 is over.*new key"):
         list(run)
+
+
+def test_small_a_finished_run_with_workers_leaves_nothing_to_be_printed():
+    run = loader(DATA, SCHEME, 4, KEY, num_workers=1)
+    assert len(list(run)) == 4
+    with pytest.raises(filet.StateError, match="is over"):
+        iter(run)
+    gc.collect()  # an iterator that was half made would be an unraisable error here, which pytest makes a failure
+
+
+def test_small_a_run_resumes_on_another_number_of_ranks():
+    whole = plain(loader(DATA, SCHEME, 24, KEY))
+    one = loader(DATA, SCHEME, 24, KEY)
+    seen = iter(one)
+    for _ in range(10):
+        next(seen)
+    state = one.state_dict()
+    ranks = [loader(DATA, SCHEME, 24, KEY, rank=rank, world_size=2) for rank in range(2)]
+    for rank in ranks:
+        rank.load_state_dict(state)
+    for expected, *parts in zip(whole[10:], *map(plain, ranks), strict=True):
+        union = sorted(int(y) for _, labels, mask in parts for y in labels[mask])
+        assert union == expected[1][expected[2]].tolist()
+
+
+def test_small_a_loader_that_drew_its_own_key_says_so_when_its_state_is_saved():
+    run = loader(DATA, SCHEME, 9)
+    seen = iter(run)
+    for _ in range(4):
+        next(seen)
+    with pytest.warns(UserWarning, match=r"cannot be resumed; pass key=.*include_key=True"):
+        run.state_dict()
+    state = run.state_dict(include_key=True)
+    rest = plain(seen)
+    other = loader(DATA, SCHEME, 9)
+    other.load_state_dict(pickle.loads(pickle.dumps(state)))
+    assert_same(plain(other), rest)
+    with pytest.raises(filet.StateError, match="key is damaged"):
+        loader(DATA, SCHEME, 9).load_state_dict({**state, "key": b"short"})
+    with pytest.raises(filet.StateError, match="another key"):
+        loader(DATA, SCHEME, 9, KEY).load_state_dict(state)
+
+
+def test_small_iterating_draws_nothing_from_the_global_generator():
+    run = loader(DATA, SCHEME, 6, KEY, num_workers=1)
+    torch.manual_seed(1)
+    before = torch.get_rng_state()
+    assert len(list(run)) == 6
+    assert torch.equal(torch.get_rng_state(), before)
+
+
+def test_virtual_batches_are_the_batches_in_equal_parts_with_an_exact_length():
+    scheme = filet.CappedPoisson(40, 0.1, 6)
+    whole = plain(loader(DATA, scheme, 25, KEY))
+    run = loader(DATA, scheme, 25, KEY, physical_batch_size=2, epoch_steps=10)
+    assert (len(run), run.parts) == (30, 3)
+    parts, ends = [], []
+    for count, ((x, y), mask) in enumerate(run):
+        assert (x.shape, mask.shape) == ((2, 2), (2,))
+        parts.append((x.clone(), y.clone(), mask.clone()))
+        ends.append(run.ends_batch)
+        if count == 16:
+            break  # in the middle of the sixth batch
+    assert ends == [count % 3 == 2 for count in range(17)]
+    assert run.state_dict()["step"] == 5
+    parts = parts[:15]  # a new pass begins with the whole batch again
+    assert len(run) == 30
+    parts += plain(run)
+    assert len(run) == 30
+    parts += plain(run)
+    assert len(run) == 0
+    assert len(parts) == 75
+    joined = [tuple(torch.cat(group) for group in zip(*parts[3 * k : 3 * k + 3], strict=True)) for k in range(25)]
+    assert_same(joined, whole)
+    halves = [loader(DATA, scheme, 25, KEY, rank=r, world_size=2, physical_batch_size=1) for r in range(2)]
+    assert [len(half) for half in halves] == [75, 75]
+    for wrong in (4, 5, 7):
+        with pytest.raises(filet.InvalidArgumentError, match=rf"physical_batch_size={wrong} does not divide .* 6 rows"):
+            loader(DATA, scheme, 25, KEY, physical_batch_size=wrong)
 
 
 def test_two_passes_at_once_are_refused():

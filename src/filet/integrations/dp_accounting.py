@@ -4,19 +4,27 @@
 from __future__ import annotations
 
 import math
-from typing import Any, NamedTuple
+from typing import Any
+
+import numpy as np
+from scipy import special
 
 from filet import _checks
 from filet.accounting.accountant import Accountant
 from filet.accounting.curve import PrivacyCurve
 from filet.accounting.terms import Adjacency, Analysis
 from filet.errors import FiletError, InvalidArgumentError, MissingExtraError
-from filet.scheme import CappedPoisson, Overflow
+from filet.scheme import CappedPoisson
 
 try:
     from dp_accounting import NeighboringRelation, dp_event, privacy_accountant
 except ImportError as error:
     raise MissingExtraError("dp_accounting is not installed; run: pip install 'filet[dp-accounting]'") from error
+
+from .dp_accounting_events import Run, from_dp_event, joint_noise, noise_of, to_dp_event
+from .dp_accounting_losses import Promises, to_privacy_loss_distribution
+
+__all__ = ["FiletAccountant", "Run", "from_dp_event", "to_dp_event", "to_privacy_loss_distribution"]
 
 _Details = privacy_accountant.PrivacyAccountant.CompositionErrorDetails
 
@@ -25,14 +33,6 @@ _ADJACENCY = {
     NeighboringRelation.REPLACE_ONE: Adjacency.REPLACE_ONE,
     NeighboringRelation.REPLACE_SPECIAL: Adjacency.ZERO_OUT,
 }
-
-
-class Run(NamedTuple):
-    """What `filet.account` takes: a scheme, its noise multiplier and the number of steps."""
-
-    scheme: CappedPoisson
-    noise_multiplier: float
-    steps: int
 
 
 class FiletAccountant(privacy_accountant.PrivacyAccountant):
@@ -45,12 +45,14 @@ class FiletAccountant(privacy_accountant.PrivacyAccountant):
     2.824
 
     Guarantees: `get_epsilon` and `get_delta` are certified upper bounds of everything composed. Supported are
-    `TruncatedSubsampledGaussianDpEvent`, `PoissonSampledDpEvent` of a Gaussian, `GaussianDpEvent`, no-op and
-    non-private events, and compositions of these; any other event raises `UnsupportedEventError` and changes nothing.
-    As in dp_accounting, noise is relative to the norm of one record, so replacing one moves a Gaussian by 2.
+    `TruncatedSubsampledGaussianDpEvent`; `PoissonSampledDpEvent` and `SampledWithoutReplacementDpEvent` of a Gaussian, or
+    of several on the same sample; `GaussianDpEvent`; `EpsilonDeltaDpEvent` of newer versions; no-op and non-private
+    events; and compositions of these. Any other event raises `UnsupportedEventError` and changes nothing. As in
+    dp_accounting, noise is relative to the norm of one record, so replacing one moves a Gaussian by 2.
 
-    Under ADD_OR_REMOVE_ONE, truncated events make the guarantee one for data sets of their public `dataset_size` (the
-    larger of the two neighbours), so they must agree on it.
+    Under ADD_OR_REMOVE_ONE, truncated events and samples of fixed size make the guarantee one for data sets of their public
+    size (the larger of the two neighbours), so they must agree on it. Under REPLACE_SPECIAL the special record is zero and
+    takes its place in a sample.
 
     Arguments:
         neighboring_relation: dp_accounting's; REPLACE_SPECIAL is filet's "zero-out".
@@ -68,6 +70,7 @@ class FiletAccountant(privacy_accountant.PrivacyAccountant):
         self._steps: dict[tuple[CappedPoisson, float], int] = {}
         self._poisson: dict[tuple[float, float], int] = {}
         self._gaussian: dict[float, int] = {}
+        self._promises = Promises()
         self._exposed = False
         self._curve: PrivacyCurve | None = None
 
@@ -93,31 +96,70 @@ class FiletAccountant(privacy_accountant.PrivacyAccountant):
             return _Details(invalid_event=event, error_message=str(error))
         return None if supported else _Details(invalid_event=event, error_message="Unsupported event.")
 
+    def compose(self, event: Any, count: int = 1) -> Any:
+        """As in dp_accounting; a count below 1 is a `ValueError`, as its ledger's is."""
+        if type(count) is int and count < 1:
+            raise InvalidArgumentError(f"count={count} is below 1; pass how often the event happens")
+        return super().compose(event, count)
+
     def _leaf(self, event: Any, count: int, do_compose: bool, sizes: set[int]) -> bool:
         """Check one simple event, and take it if `do_compose`; False if its kind is not supported."""
         count = _checks.integer("count", count, low=0, remedy="pass how often the event happens")
         if isinstance(event, dp_event.GaussianDpEvent):
-            self._take(self._gaussian, _noise(event), count, event, do_compose)
+            self._take(self._gaussian, noise_of(event), count, noise_of(event), do_compose)
             return True
-        if isinstance(event, dp_event.PoissonSampledDpEvent) and isinstance(event.event, dp_event.GaussianDpEvent):
-            if event.sampling_probability != 0:
-                rate = _checks.probability(
-                    "sampling_probability", event.sampling_probability, remedy="pass batch_size / dataset_size"
-                )
-                self._take(self._poisson, (rate, _noise(event.event)), count, event.event, do_compose)
-            return True
+        if isinstance(event, (dp_event.PoissonSampledDpEvent, dp_event.SampledWithoutReplacementDpEvent)):
+            noise = joint_noise(event.event)
+            return noise is not None and self._sampled(event, noise, count, do_compose, sizes)
         if isinstance(event, dp_event.TruncatedSubsampledGaussianDpEvent):
             if event.sampling_probability and event.truncated_batch_size and event.dataset_size:
                 scheme = CappedPoisson(event.dataset_size, event.sampling_probability, event.truncated_batch_size)
                 self._check_size(scheme, sizes)
-                self._take(self._steps, (scheme, _noise(event)), count, event, do_compose)
+                self._take(self._steps, (scheme, noise_of(event)), count, noise_of(event), do_compose)
+            return True
+        if type(event).__name__ == "EpsilonDeltaDpEvent":  # dp_accounting 0.6 does not have it yet
+            self._promised(event, count, do_compose)
             return True
         return False
 
-    def _take(self, totals: dict[Any, int], key: Any, count: int, noisy: Any, do_compose: bool) -> None:
+    def _sampled(self, event: Any, noise: float, count: int, do_compose: bool, sizes: set[int]) -> bool:
+        if isinstance(event, dp_event.PoissonSampledDpEvent):
+            if event.sampling_probability != 0:
+                remedy = "pass batch_size / dataset_size"
+                rate = _checks.probability("sampling_probability", event.sampling_probability, remedy=remedy)
+                self._take(self._poisson, (rate, noise), count, noise, do_compose)
+            return True
+        size = event.source_dataset_size
+        if event.sample_size == 0:
+            return True
+        # Everybody is chosen, and the cap leaves a uniformly random set of its size.
+        scheme = CappedPoisson(size, 1.0, event.sample_size)
+        if scheme.max_batch_size > scheme.dataset_size:
+            raise InvalidArgumentError(
+                f"sample_size={event.sample_size} is above source_dataset_size={size}; sample no more than there is"
+            )
+        self._check_size(scheme, sizes)
+        self._take(self._steps, (scheme, noise), count, noise, do_compose)
+        return True
+
+    def _promised(self, event: Any, count: int, do_compose: bool) -> None:
+        remedy = "pass the epsilon and the delta that the release is known to have"
+        epsilon = _checks.real("epsilon", event.epsilon, rule="in [0, inf]", remedy=remedy)
+        delta = _checks.real("delta", event.delta, rule="in [0, 1]", remedy=remedy)
+        if epsilon < 0.0 or not 0.0 <= delta <= 1.0:
+            raise InvalidArgumentError(f"epsilon={epsilon} and delta={delta} are no privacy guarantee; {remedy}")
+        if not count or math.isinf(epsilon):
+            self._exposed |= do_compose and count > 0
+            return
+        if do_compose:  # checked before, and never refused here, where a refusal would not be heard
+            self._promises.add(epsilon, delta, count)
+        else:
+            self._promises.check(epsilon, delta, count)
+
+    def _take(self, totals: dict[Any, int], key: Any, count: int, noise: float, do_compose: bool) -> None:
         if not do_compose or count == 0:
             return
-        if noisy.noise_multiplier == 0:
+        if noise == 0:
             self._exposed = True
         totals[key] = totals.get(key, 0) + count
         self._curve = None
@@ -131,7 +173,10 @@ class FiletAccountant(privacy_accountant.PrivacyAccountant):
             )
 
     def curve(self) -> PrivacyCurve:
-        """Everything composed so far as a `filet.PrivacyCurve` (non-private events are not in it)."""
+        """Everything composed so far as a `filet.PrivacyCurve`.
+
+        Non-private events, and those of which only epsilon and delta are known, are not in it.
+        """
         if self._curve is None:
             adjacency = _ADJACENCY[self._neighboring_relation]
             accountant = Accountant(adjacency)
@@ -147,9 +192,13 @@ class FiletAccountant(privacy_accountant.PrivacyAccountant):
             self._curve = accountant.curve()
         return self._curve
 
+    def _rest(self, epsilon: float) -> float:
+        """Delta of everything but promises."""
+        return float(self.curve().delta(epsilon)) if self._steps or self._poisson or self._gaussian else 0.0
+
     @property
     def _empty(self) -> bool:
-        return not (self._steps or self._poisson or self._gaussian)
+        return not (self._steps or self._poisson or self._gaussian or self._promises.counts)
 
     def get_epsilon(self, target_delta: float) -> float:
         """Certified upper bound of epsilon; infinite after a non-private event, or at delta 0."""
@@ -159,94 +208,43 @@ class FiletAccountant(privacy_accountant.PrivacyAccountant):
             return 0.0
         if target_delta == 0:
             return math.inf
-        return float(self.curve().epsilon(target_delta))
+        if not self._promises.counts:
+            return float(self.curve().epsilon(target_delta))
+        promised = sum(epsilon * count for (epsilon, _), count in self._promises.counts.items())
+        return self._promises.epsilon(self._rest, target_delta, promised)
 
     def get_delta(self, target_epsilon: float) -> float:
         """Certified upper bound of delta; 1 after a non-private event."""
         if self._exposed:
             return 1.0
-        if self._empty or target_epsilon == math.inf:
+        if self._empty:
             return 0.0
-        return float(self.curve().delta(target_epsilon))
+        if target_epsilon == math.inf:
+            return self._promises.law()[2]
+        return self._promises.delta(self._rest, target_epsilon) if self._promises.counts else self._rest(target_epsilon)
 
+    def get_true_positive_rates(self, false_positive_rates: Any, deltas: Any = None) -> Any:
+        """Upper bound of the power of any attack at a false positive rate, or at several; `deltas` is not used."""
+        rates = np.asarray(false_positive_rates, dtype=float)
+        if self._exposed:
+            powers = np.ones_like(rates)
+        elif self._empty:
+            powers = rates
+        elif not self._promises.counts:
+            powers = np.asarray(self.curve().true_positive_rate(rates))
+        else:
+            # Beyond the epsilon of a delta that is about the chance of an infinite loss nothing more is won.
+            top = min(self.get_epsilon(min(0.5, 1.001 * self._promises.law()[2] + 1e-9)), 600.0)
+            grid = np.linspace(0.0, top, 65)
+            bounds = np.array([self.get_delta(float(epsilon)) for epsilon in grid])
+            above = bounds + np.exp(grid) * rates[..., None]
+            below = 1.0 - np.exp(-grid) * (1.0 - bounds - rates[..., None])
+            powers = np.minimum(np.minimum(above, below).min(axis=-1), 1.0)
+        return float(powers) if rates.ndim == 0 else powers
 
-def _noise(event: Any) -> float:
-    return _checks.noise_multiplier(event.noise_multiplier)
-
-
-def to_dp_event(
-    scheme: CappedPoisson, noise_multiplier: float, steps: int, *, adjacency: Adjacency | str
-) -> dp_event.DpEvent:
-    """A run as a dp_accounting event, for accountants and ledgers that know nothing of filet.
-
-    >>> to_dp_event(CappedPoisson(60_000, 0.005, 320), 1.0, 1_000, adjacency="zero-out")
-    SelfComposedDpEvent(event=TruncatedSubsampledGaussianDpEvent(dataset_size=60000, sampling_probability=0.005,
-    truncated_batch_size=320, noise_multiplier=1.0), count=1000)
-
-    Guarantees: any sound accountant of the event, with the relation that `adjacency` names, gives an upper bound for
-    the run. For overflow="truncate" the event is the mechanism itself. For "reject" it is plain Poisson sampling, a
-    proven upper bound under zero-out and replace-one; under add-remove it is not, and an error. With `cycle_length = b`
-    the event is that of one group, `ceil(steps / b)` times.
-
-    Arguments:
-        scheme: how batches are drawn.
-        noise_multiplier: of every step.
-        steps: number of training steps.
-        adjacency: the one that the event will be accounted with.
-    """
-    if not isinstance(scheme, CappedPoisson):
-        raise InvalidArgumentError(
-            f"scheme={_checks.show(scheme)} is not a CappedPoisson; pass filet.CappedPoisson(...)"
-        )
-    sigma = _checks.noise_multiplier(noise_multiplier)
-    rounds = -(-_checks.step_count(steps) // scheme.cycle_length)
-    adjacency = _checks.choice("adjacency", adjacency, Adjacency)
-    capped = scheme.max_batch_size < scheme.group_size
-    if capped and scheme.overflow is Overflow.REJECT and adjacency is Adjacency.ADD_REMOVE:
-        raise InvalidArgumentError(
-            "overflow='reject' has no dp_accounting event under add-remove, where plain Poisson is no upper bound;"
-            " use adjacency='zero-out', or filet.account"
-        )
-    if rounds == 0:
-        return dp_event.NoOpDpEvent()  # dp_accounting's ledger refuses a count of 0
-    if capped and scheme.overflow is Overflow.TRUNCATE:
-        step = dp_event.TruncatedSubsampledGaussianDpEvent(
-            scheme.group_size, scheme.sampling_probability, scheme.max_batch_size, sigma
-        )
-    else:
-        step = dp_event.PoissonSampledDpEvent(scheme.sampling_probability, dp_event.GaussianDpEvent(sigma))
-    return dp_event.SelfComposedDpEvent(step, rounds)
-
-
-def from_dp_event(event: dp_event.DpEvent, *, dataset_size: int | None = None) -> Run:
-    """The run that a dp_accounting event describes: scheme, noise multiplier and steps.
-
-    >>> event = dp_event.TruncatedSubsampledGaussianDpEvent(60_000, 0.005, 320, 1.0)
-    >>> from_dp_event(dp_event.SelfComposedDpEvent(event, 1_000))
-    Run(scheme=CappedPoisson(dataset_size=60000, sampling_probability=0.005, max_batch_size=320,
-    overflow=<Overflow.TRUNCATE: 'truncate'>, cycle_length=1), noise_multiplier=1.0, steps=1000)
-
-    Arguments:
-        event: a `TruncatedSubsampledGaussianDpEvent`, or a `PoissonSampledDpEvent` of a Gaussian, self-composed or not.
-            For anything else use `FiletAccountant`.
-        dataset_size: for a Poisson event, which does not name it; the cap is then the whole data set.
-    """
-    steps = 1
-    while isinstance(event, dp_event.SelfComposedDpEvent):
-        steps *= event.count
-        event = event.event
-    steps = _checks.step_count(steps)
-    if isinstance(event, dp_event.TruncatedSubsampledGaussianDpEvent):
-        if dataset_size is not None and dataset_size != event.dataset_size:
-            raise InvalidArgumentError(
-                f"dataset_size={_checks.show(dataset_size)} differs from the event's {event.dataset_size}; drop it"
-            )
-        scheme = CappedPoisson(event.dataset_size, event.sampling_probability, event.truncated_batch_size)
-        return Run(scheme, _noise(event), steps)
-    if isinstance(event, dp_event.PoissonSampledDpEvent) and isinstance(event.event, dp_event.GaussianDpEvent):
-        if dataset_size is None:
-            raise InvalidArgumentError("a PoissonSampledDpEvent does not name its data set's size; pass dataset_size=")
-        return Run(CappedPoisson(dataset_size, event.sampling_probability, dataset_size), _noise(event.event), steps)
-    raise InvalidArgumentError(
-        f"event={_checks.show(event)} is not one scheme's run; compose it with FiletAccountant instead"
-    )
+    def get_gdp_parameter_estimate(self, false_positive_rates: Any = None, deltas: Any = None) -> float:
+        """The least mu for which mu-GDP allows all these powers: an estimate, on a grid, as dp_accounting's is."""
+        grid = np.logspace(-12, math.log10(0.5), 500) if false_positive_rates is None else false_positive_rates
+        rates = np.asarray(grid, dtype=float)
+        powers = np.asarray(self.get_true_positive_rates(rates))
+        return max(0.0, float(np.max(special.ndtri(powers) - special.ndtri(rates))))

@@ -127,12 +127,13 @@ def gather(data: Any, indices: jax.Array, mask: jax.Array) -> Any:
 
     Arguments:
         data: arrays with one row per example.
-        indices, mask: of a batch.
+        indices, mask: of a batch, of one shape; that of a batch of users has two axes.
     """
 
     def rows(leaf: Any) -> jax.Array:
         taken = jnp.asarray(leaf)[jnp.where(mask, indices, 0)]
-        return jnp.where(mask.reshape(-1, *[1] * (taken.ndim - 1)), taken, jnp.zeros((), taken.dtype))
+        shape = (*mask.shape, *[1] * (taken.ndim - mask.ndim))
+        return jnp.where(mask.reshape(shape), taken, jnp.zeros((), taken.dtype))
 
     return jax.tree.map(rows, data)
 

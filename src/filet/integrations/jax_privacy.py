@@ -1,20 +1,18 @@
 # mypy: disable-error-code="import-untyped, import-not-found", allow-subclassing-any
-"""Capped Poisson batches for JAX Privacy: a batch selection strategy, and the accounting of banded noise."""
+"""Capped Poisson batches for JAX Privacy: batches of examples or of users, execution plans, banded noise."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from filet import _checks
-from filet.accounting.accountant import account
-from filet.accounting.curve import PrivacyCurve
-from filet.accounting.terms import Adjacency, Analysis
 from filet.errors import InvalidArgumentError, MissingExtraError
+from filet.sampling.sampler import Sampler
 from filet.scheme import CappedPoisson
 
 try:
@@ -22,108 +20,166 @@ try:
 except ImportError as error:
     raise MissingExtraError("JAX Privacy is not installed; run: pip install 'filet[jax-privacy]'") from error
 
+from .jax_privacy_bands import account_banded
+
+__all__ = ["CappedPoissonSelection", "CappedUserSelection", "PaddedIndices", "account_banded", "is_padding_example"]
+
+_Indices = NDArray[np.signedinteger[Any]]
+
+
+class PaddedIndices(np.ndarray[Any, Any]):
+    """An index array that may hold padding, and therefore refuses to be read one by one.
+
+    Whoever loops over the indices to look examples up takes padding, -1, for the last example, unmasked: JAX Privacy's
+    `UserSelectionStrategy` does. Comparing, slicing and indexing give plain arrays.
+    """
+
+    def __iter__(self) -> NoReturn:
+        raise InvalidArgumentError(
+            "these indices are padded with -1, which a loop over them would take for the last example; use them as an array"
+            " with is_padding_example, pass padded=False, or use CappedUserSelection for batches of users"
+        )
+
+    def __getitem__(self, item: Any) -> Any:
+        return self.view(np.ndarray)[item]
+
+    def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **options: Any) -> Any:
+        plain = [part.view(np.ndarray) if isinstance(part, PaddedIndices) else part for part in inputs]
+        return getattr(ufunc, method)(*plain, **options)
+
 
 @dataclass(frozen=True)
 class CappedPoissonSelection(batch_selection.BatchSelectionStrategy):
     """A JAX Privacy batch selection strategy that yields index arrays of one shape, padded with -1.
 
     >>> scheme = CappedPoisson(dataset_size=10, sampling_probability=0.5, max_batch_size=8, overflow="reject")
-    >>> strategy = CappedPoissonSelection(scheme, iterations=2)
+    >>> strategy = CappedPoissonSelection(scheme, iterations=2, secure=False)
     >>> for indices in strategy.batch_iterator(10, rng=7):
     ...     print(indices, is_padding_example(indices).sum())
     [ 0  1  2  4  8  9 -1 -1] 2
     [ 0  3  4  7 -1 -1 -1 -1] 4
 
     Guarantees: the batches are those of `scheme.sampler`. Pass `is_padding_example(indices)` to JAX Privacy's clipped
-    functions, which make the gradients of padding zero.
+    functions, which make the gradients of padding zero. Padded arrays refuse to be looped over (see `PaddedIndices`).
 
     Arguments:
         scheme: how batches are drawn. `cycle_length` is JAX Privacy's; its `sampling_prob` is `sampling_probability`.
         iterations: number of batches.
+        padded: False yields the examples alone, in arrays of varying length, for code that pads by itself.
+        secure: draw from AES-256; needs `pip install 'filet[secure]'`. None: as `filet.Sampler` does.
     """
 
     scheme: CappedPoisson
     iterations: int
+    padded: bool = True
+    secure: bool | None = None
 
     def __post_init__(self) -> None:
-        if not isinstance(self.scheme, CappedPoisson):
-            raise InvalidArgumentError(
-                f"scheme={_checks.show(self.scheme)} is not a CappedPoisson; pass filet.CappedPoisson(...)"
-            )
+        _check_scheme(self.scheme)
         object.__setattr__(self, "iterations", _checks.step_count(self.iterations, "iterations"))
 
-    def batch_iterator(self, num_examples: int, rng: Any = None) -> Iterator[NDArray[np.signedinteger[Any]]]:
-        """Yield the index arrays of all batches.
+    def batch_iterator(self, num_examples: int, rng: Any = None, start: int = 0) -> Iterator[_Indices]:
+        """Yield the index arrays of all batches, from step `start` on.
 
         Arguments:
             num_examples: must be the scheme's `dataset_size`.
-            rng: a NumPy generator, from which a key is drawn; or the key itself, as for `filet.Sampler`; or None.
+            rng: a NumPy generator, from which a key is drawn; or the key itself, as for `filet.Sampler`; or None. To
+                resume, the key itself.
+            start: the first step to draw; no earlier one is replayed.
         """
         if num_examples != self.scheme.dataset_size:
             raise InvalidArgumentError(
                 f"num_examples={_checks.show(num_examples)} is not scheme.dataset_size={self.scheme.dataset_size}; pass"
                 " the data set that the scheme was made for"
             )
-        sampler = self.scheme.sampler(rng.bytes(32) if isinstance(rng, np.random.Generator) else rng)
-        return (batch.indices for batch in sampler.batches(self.iterations))
+        batches = _sampler(self.scheme, rng, self.secure).batches(self.iterations, start)
+        if self.padded:
+            return (batch.indices.view(PaddedIndices) for batch in batches)
+        return (batch.indices[: batch.size] for batch in batches)
+
+
+@dataclass(frozen=True)
+class CappedUserSelection:
+    """Batches of users: users are what is sampled, capped and accounted for; each brings the same number of rows.
+
+    >>> scheme = CappedPoisson(dataset_size=3, sampling_probability=0.7, max_batch_size=3)  # of users
+    >>> strategy = CappedUserSelection(scheme, iterations=2, rows_per_user=2, secure=False)
+    >>> for rows in strategy.batch_iterator([50, 50, 50, 8, 8, 99], rng=7):
+    ...     print(rows.tolist(), is_padding_example(rows))
+    [[3, 4], [0, 1], [-1, -1]] [False False  True]
+    [[3, 4], [2, 0], [5, 5]] [False False False]
+
+    Guarantees: every array has the shape `(max_batch_size, rows_per_user)`; a row holds examples of one user, or padding
+    (-1) throughout. Clip per row, as JAX Privacy does for batches with an axis of users: then the scheme's guarantee,
+    with `dataset_size` counting users, is one for all data of a user. Which of a user's examples are taken goes round by
+    the number of the step, so that a run resumes at any step; who has fewer than `rows_per_user` brings some twice.
+
+    Arguments:
+        scheme: how users are drawn; `dataset_size` is the number of users.
+        iterations: number of batches.
+        rows_per_user: examples of every chosen user.
+        secure: as for `CappedPoissonSelection`.
+    """
+
+    scheme: CappedPoisson
+    iterations: int
+    rows_per_user: int = 1
+    secure: bool | None = None
+
+    def __post_init__(self) -> None:
+        _check_scheme(self.scheme)
+        object.__setattr__(self, "iterations", _checks.step_count(self.iterations, "iterations"))
+        remedy = "pass how many examples every chosen user brings"
+        object.__setattr__(
+            self, "rows_per_user", _checks.integer("rows_per_user", self.rows_per_user, low=1, remedy=remedy)
+        )
+
+    def batch_iterator(self, user_ids: ArrayLike, rng: Any = None, start: int = 0) -> Iterator[_Indices]:
+        """Yield the index arrays of all batches, from step `start` on.
+
+        Arguments:
+            user_ids: whose each example is: one number (or text) per example.
+            rng: as for `CappedPoissonSelection.batch_iterator`; to resume, the key itself.
+            start: the first step to draw.
+        """
+        ids = np.asarray(user_ids)
+        if ids.ndim != 1:
+            raise InvalidArgumentError(f"user_ids of shape {ids.shape} is not one per example; pass a flat array")
+        users, owner = np.unique(ids, return_inverse=True)
+        if users.size != self.scheme.dataset_size:
+            raise InvalidArgumentError(
+                f"user_ids names {users.size} users, not scheme.dataset_size={self.scheme.dataset_size}; make the scheme"
+                " for the number of users"
+            )
+        # Examples in the order of their users: user u's are at first[u] : first[u] + count[u].
+        examples = np.argsort(owner, kind="stable").astype(np.min_scalar_type(-max(ids.size, 1)))
+        count = np.bincount(owner, minlength=users.size)
+        first = np.cumsum(count) - count
+        batches = _sampler(self.scheme, rng, self.secure).batches(self.iterations, start)
+
+        def rows(step: int, users: _Indices, size: int) -> _Indices:
+            chosen = users[:size, None]
+            turn = (step // self.scheme.cycle_length) * self.rows_per_user + np.arange(self.rows_per_user)
+            found = np.full((users.size, self.rows_per_user), -1, dtype=examples.dtype)
+            found[:size] = examples[first[chosen] + turn % count[chosen]]
+            return found.view(PaddedIndices)
+
+        return (rows(step, batch.indices, batch.size) for step, batch in zip(batches.steps, batches, strict=True))
 
 
 def is_padding_example(indices: ArrayLike) -> NDArray[np.bool_]:
-    """True where an index is padding, for the argument of that name of JAX Privacy's clipped functions."""
-    return np.asarray(indices) < 0
+    """True where an index (or a user's row of them) is padding, for that argument of JAX Privacy's clipped functions."""
+    padding = np.asarray(indices) < 0
+    return padding if padding.ndim < 2 else np.asarray(padding.all(axis=1))
 
 
-def account_banded(
-    scheme: CappedPoisson,
-    strategy: ArrayLike,
-    *,
-    noise_multiplier: float,
-    steps: int,
-    adjacency: Adjacency | str,
-    analysis: Analysis | str = Analysis.REFINED,
-) -> PrivacyCurve:
-    """The privacy of a run with banded matrix noise (BandMF) on cyclic capped batches.
-
-    >>> scheme = CappedPoisson(60_000, 0.02, 300, overflow="reject", cycle_length=4)
-    >>> curve = account_banded(scheme, [0.8, 0.4, 0.4, 0.2], noise_multiplier=1.0, steps=2_000, adjacency="zero-out")
-    >>> round(curve.epsilon(1e-6), 3)
-    3.15
-
-    Guarantees: the reduction of Choquette-Choo et al. (2024): with at most `cycle_length` bands an example's steps use
-    disjoint rows of the strategy, so the run costs at most `ceil(steps / cycle_length)` ordinary steps on one group,
-    with the noise divided by the largest column norm. More bands than that are an error.
-
-    Arguments:
-        scheme: how batches are drawn; `cycle_length` at least the number of bands.
-        strategy: the matrix C of JAX Privacy, whose inverse mixes the noise: a lower triangular matrix with `steps`
-            rows, or the first column of a Toeplitz one (its coefficients).
-        noise_multiplier: standard deviation of the noise before mixing, divided by the clipping norm.
-        steps: number of training steps.
-        adjacency: "add-remove", "zero-out" or "replace-one".
-        analysis: as for `filet.account`.
-    """
-    sigma = _checks.noise_multiplier(noise_multiplier)
-    steps = _checks.step_count(steps)
-    bands, norm = _bands_and_norm(strategy, steps)
-    if not isinstance(scheme, CappedPoisson) or bands > scheme.cycle_length:
+def _check_scheme(scheme: Any) -> None:
+    if not isinstance(scheme, CappedPoisson):
         raise InvalidArgumentError(
-            f"strategy has {bands} bands, more than the scheme's cycle_length={getattr(scheme, 'cycle_length', None)}; set"
-            " cycle_length to the number of bands"
+            f"scheme={_checks.show(scheme)} is not a CappedPoisson; pass filet.CappedPoisson(...)"
         )
-    effective = sigma / norm * (1.0 - 1e-12)  # the norm's last bits must not make the noise look larger than it is
-    return account(scheme, noise_multiplier=effective, steps=steps, adjacency=adjacency, analysis=analysis)
 
 
-def _bands_and_norm(strategy: ArrayLike, steps: int) -> tuple[int, float]:
-    remedy = "pass a lower triangular matrix with one row per step, or Toeplitz coefficients"
-    matrix = _checks.real_array("strategy", strategy, rule="finite", remedy=remedy)
-    if not np.isfinite(matrix).all() or matrix.ndim not in (1, 2) or not matrix.any():
-        raise _checks.fail(f"strategy of shape {matrix.shape} is not a finite matrix other than zero; {remedy}")
-    if matrix.ndim == 1:
-        return int(np.flatnonzero(matrix)[-1]) + 1, float(np.linalg.norm(matrix))
-    if matrix.shape != (steps, steps) or np.triu(matrix, 1).any():
-        raise _checks.fail(
-            f"strategy of shape {matrix.shape} is not lower triangular with steps={steps} rows; {remedy}"
-        )
-    rows, columns = np.nonzero(matrix)
-    return int((rows - columns).max()) + 1, float(np.linalg.norm(matrix, axis=0).max())
+def _sampler(scheme: CappedPoisson, rng: Any, secure: bool | None) -> Sampler:
+    key = rng.bytes(32) if isinstance(rng, np.random.Generator) else rng
+    return Sampler(scheme, key) if secure is None else Sampler(scheme, key, secure=secure)

@@ -3,29 +3,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+import warnings
 from typing import Any
 
 from filet import _checks
-from filet.accounting.accountant import Accountant, account
-from filet.accounting.curve import PrivacyCurve
 from filet.accounting.terms import Adjacency, Analysis
-from filet.errors import FiletError, InvalidArgumentError, MissingExtraError, StateError
+from filet.errors import InvalidArgumentError, MissingExtraError, StateError
 from filet.planning.calibration import calibrate_noise_multiplier
 from filet.scheme import CappedPoisson
 
 try:
     import torch
     from opacus import PrivacyEngine
-    from opacus.accountants import IAccountant
+    from opacus.distributed import DifferentiallyPrivateDistributedDataParallel
     from opacus.optimizers import DPOptimizer, get_optimizer_class
+    from torch.nn.parallel import DistributedDataParallel
 except ImportError as error:
     raise MissingExtraError("Opacus is not installed; run: pip install 'filet[opacus]'") from error
 
-from .torch import CappedPoissonBatchSampler, CappedPoissonLoader
+from . import opacus_checkpoint
+from .opacus_accountant import CappedAccountant
+from .opacus_ghost import GhostTakesTurns, MaskedLoss
+from .opacus_turns import TakesTurns, Turn, TurnLoader
+from .torch import CappedPoissonBatchSampler, CappedPoissonLoader, physical_batches
+
+__all__ = ["CappedAccountant", "CappedPrivacyEngine"]
 
 _CLIPPING = ("flat", "per_layer")
-_GRAD_SAMPLE_MODES = ("hooks", "functorch", "ew")
+_GRAD_SAMPLE_MODES = ("hooks", "functorch", "ew", "ghost")
 _COPIED = (
     "num_workers",
     "pin_memory",
@@ -35,160 +40,6 @@ _COPIED = (
     "prefetch_factor",
     "persistent_workers",
 )
-
-
-class CappedAccountant(IAccountant):
-    """filet as an Opacus accountant: counts optimizer steps, and knows how their batches were drawn.
-
-    >>> scheme = CappedPoisson(dataset_size=60_000, sampling_probability=256 / 60_000, max_batch_size=300)
-    >>> accountant = CappedAccountant(scheme, adjacency="zero-out")
-    >>> for _ in range(100):
-    ...     accountant.step(noise_multiplier=1.0, sample_rate=scheme.sampling_probability)
-    >>> len(accountant), round(accountant.get_epsilon(delta=1e-5), 3)
-    (100, 0.293)
-
-    Arguments:
-        scheme: how batches are drawn.
-        adjacency: "add-remove", "zero-out" or "replace-one".
-        analysis: "refined", or, to compare, "note" or "union".
-    """
-
-    def __init__(
-        self, scheme: CappedPoisson, *, adjacency: Adjacency | str, analysis: Analysis | str = Analysis.REFINED
-    ) -> None:
-        super().__init__()
-        account(scheme, noise_multiplier=1.0, steps=0, adjacency=adjacency, analysis=analysis)  # checks all three
-        self.scheme = scheme
-        self.adjacency = _checks.choice("adjacency", adjacency, Adjacency)
-        self.analysis = _checks.choice("analysis", analysis, Analysis)
-
-    @classmethod
-    def mechanism(cls) -> str:
-        return "filet"
-
-    def step(self, *, noise_multiplier: float, sample_rate: float) -> None:
-        """Count one step with this noise; `sample_rate` must be the scheme's sampling probability."""
-        entry = (_checks.noise_multiplier(noise_multiplier), sample_rate, 1)
-        self._check(entry)
-        if self.history and self.history[-1][0] == entry[0]:
-            entry = (*entry[:2], self.history.pop()[2] + 1)
-        self.history.append(entry)
-
-    def get_optimizer_hook_fn(self, sample_rate: float) -> Callable[[DPOptimizer], None]:
-        """The hook that counts a step; Opacus's guess of the rate, from the loader's length, is not used."""
-
-        def count(optimizer: DPOptimizer) -> None:
-            self.step(noise_multiplier=optimizer.noise_multiplier, sample_rate=self.scheme.sampling_probability)
-
-        return count
-
-    def curve(self) -> PrivacyCurve:
-        """The privacy of all steps so far."""
-        total = Accountant(self.adjacency)
-        for entry in self.history:
-            self._check(entry)
-            total.compose(self.scheme, entry[0], entry[2], analysis=self.analysis)
-        return total.curve()
-
-    def get_epsilon(self, delta: float, *args: Any, **kwargs: Any) -> float:
-        """Certified upper bound of epsilon for the steps so far."""
-        return float(self.curve().epsilon(delta))
-
-    def __len__(self) -> int:
-        return sum(steps for _, _, steps in self.history)
-
-    def state_dict(self, destination: Any = None) -> Any:
-        """Opacus's state, with the scheme, the adjacency and the analysis."""
-        return _with(super().state_dict(destination), self._identity())
-
-    def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
-        """Go on from a saved state; one of another scheme, adjacency or analysis raises `StateError`."""
-        try:
-            for name, value in self._identity().items():
-                if state_dict[name] != value:
-                    raise StateError(
-                        f"the state has {name}={state_dict[name]}, not {value}; load it into an accountant made alike"
-                    )
-            history = [
-                (_checks.noise_multiplier(s), rate, _checks.step_count(n)) for s, rate, n in state_dict["history"]
-            ]
-            for entry in history:
-                self._check(entry)
-            super().load_state_dict({**state_dict, "history": history})
-        except StateError:
-            raise
-        except (KeyError, TypeError, ValueError, FiletError):
-            raise StateError("the state is damaged or not filet's; pass what state_dict() returned") from None
-
-    def _identity(self) -> dict[str, str]:
-        return {"scheme": repr(self.scheme), "adjacency": self.adjacency.value, "analysis": self.analysis.value}
-
-    def _check(self, entry: tuple[float, float, int]) -> None:
-        if entry[1] != self.scheme.sampling_probability:
-            raise InvalidArgumentError(
-                f"sample_rate={_checks.show(entry[1])} is not the scheme's"
-                f" sampling_probability={self.scheme.sampling_probability}; use the loader that make_private returned"
-            )
-
-
-def _with(destination: Any, more: dict[str, str]) -> Any:
-    destination.update(more)
-    return destination
-
-
-class _Turn:
-    """Hands each batch's mask from the loader to the optimizer: one batch, one step."""
-
-    def __init__(self) -> None:
-        self.masks: list[torch.Tensor] = []
-
-    def take(self) -> torch.Tensor:
-        masks, self.masks = self.masks, []
-        if len(masks) != 1:
-            raise StateError(
-                f"{len(masks)} batches were drawn from filet's loader since the last step, not 1; call optimizer.step()"
-                " once for every batch of the loader that make_private returned"
-            )
-        return masks[0]
-
-
-class _TurnLoader(CappedPoissonLoader):
-    """Yields the data alone, so that the training loop stays as it was; the optimizer gets the mask."""
-
-    turn: _Turn
-
-    def _counted(self, batches: Iterator[Any], number: int) -> Iterator[Any]:
-        self.turn.masks = []
-        for data, mask in super()._counted(batches, number):
-            self.turn.masks.append(mask)
-            yield data
-
-    @property
-    def mask(self) -> torch.Tensor:
-        """The mask of the batch that was handed out last and not stepped yet."""
-        if not self.turn.masks:
-            raise StateError("no batch is waiting for its step; ask for the mask between a batch and its step")
-        return self.turn.masks[-1]
-
-
-class _ZeroPadding:
-    """Makes the rows of per-example gradients that belong to padding exactly zero, before anything reads them."""
-
-    turn: _Turn
-    params: Any
-
-    def clip_and_accumulate(self) -> None:
-        mask = self.turn.take()
-        for p in self.params:
-            rows = self._get_flat_grad_sample(p)  # type: ignore[attr-defined]
-            if rows.shape[0] != mask.shape[0]:
-                raise StateError(
-                    f"gradients of {rows.shape[0]} rows do not belong to a batch of {mask.shape[0]}; train on whole"
-                    " batches of the loader that make_private returned"
-                )
-            keep = mask.to(rows.device).reshape(-1, *[1] * (rows.ndim - 1))
-            p.grad_sample = torch.where(keep, rows, torch.zeros((), dtype=rows.dtype, device=rows.device))
-        super().clip_and_accumulate()  # type: ignore[misc]
 
 
 class CappedPrivacyEngine(PrivacyEngine):
@@ -211,17 +62,21 @@ class CappedPrivacyEngine(PrivacyEngine):
     ((64, 3), 1.98)
 
     Guarantees: every batch has `max_batch_size` rows (with several ranks, an equal share). Padding contributes exactly
-    zero, whatever the model makes of it. The noisy sum is divided by `scheme.expected_batch_size`, a constant.
-    `get_epsilon` is filet's, for exactly these batches. A step on anything but one whole batch of the returned loader
-    raises before the model changes.
+    zero, whatever the model makes of it; with ghost clipping, a model that makes it infinite is an error. The noisy sum is
+    divided by `scheme.expected_batch_size`, a constant. `get_epsilon` is filet's, for exactly these batches. A step on
+    anything but one whole batch of the returned loader, beyond `steps`, or while accountant and loader are at different
+    steps raises before the model changes. One engine is one run.
 
     Arguments:
         scheme: how batches are drawn.
         adjacency: "add-remove", "zero-out" or "replace-one".
         steps: the number of steps of the whole run.
-        epoch_steps: batches in one pass over the loader; all of them if None.
-        key: secret bytes, as for `filet.Sampler`. None draws a fresh key.
-        secure: draw batches from AES-256 (Opacus's `secure_mode` is about the noise).
+        epoch_steps: steps in one pass over the loader; all of them if None.
+        key: secret bytes, as for `filet.Sampler`. None draws a fresh key, and warns: only checkpoints that include the
+            key can then be resumed.
+        secure: draw batches from AES-256 (Opacus's `secure_mode` is about the noise). None: as `filet.Sampler` does.
+        physical_batch_size: rows that memory holds; a divisor of `max_batch_size`. Every batch then comes in parts of so
+            many rows, with one `optimizer.step()` each, of which the last of a batch adds the noise and is counted.
         analysis: "refined", or, to compare, "note" or "union".
         secure_mode: Opacus's.
     """
@@ -234,7 +89,8 @@ class CappedPrivacyEngine(PrivacyEngine):
         steps: int,
         epoch_steps: int | None = None,
         key: bytes | int | None = None,
-        secure: bool = True,
+        secure: bool | None = None,
+        physical_batch_size: int | None = None,
         analysis: Analysis | str = Analysis.REFINED,
         secure_mode: bool = False,
     ) -> None:
@@ -242,10 +98,25 @@ class CappedPrivacyEngine(PrivacyEngine):
         super().__init__(accountant="rdp", secure_mode=secure_mode)
         self.accountant = accountant
         self.scheme = scheme
-        self.steps = _checks.step_count(steps)
-        self._draw: dict[str, Any] = {"epoch_steps": epoch_steps, "key": key, "secure": secure}
-        self._turn = _Turn()
-        self._used = False
+        self.steps = _checks.integer("steps", steps, low=1, remedy="pass the number of steps of the whole run")
+        self._draw: dict[str, Any] = {
+            "epoch_steps": epoch_steps, "key": key, "secure": secure, "physical_batch_size": physical_batch_size
+        }  # fmt: skip
+        self._loader: TurnLoader | None = None
+        self._optimizer: Any = None
+        if key is None:
+            warnings.warn(
+                "key=None draws a key that nobody knows: to resume this run, save checkpoints with include_key=True, or"
+                " pass key=secrets.token_bytes(32) and keep it",
+                stacklevel=2,
+            )
+
+    @property
+    def physical_batches(self) -> int:
+        """How many parts a rank gets every batch in."""
+        joined = torch.distributed.is_available() and torch.distributed.is_initialized()
+        rows = -(-self.scheme.max_batch_size // (torch.distributed.get_world_size() if joined else 1))
+        return physical_batches(rows, self._draw["physical_batch_size"])
 
     def make_private(self, **arguments: Any) -> Any:
         """Opacus's `make_private`; `data_loader` gives the data set, collate function and workers, not the sampling."""
@@ -256,14 +127,17 @@ class CappedPrivacyEngine(PrivacyEngine):
         _allow("grad_sample_mode", arguments.get("grad_sample_mode", "hooks"), _GRAD_SAMPLE_MODES)
         _allow("poisson_sampling", arguments.get("poisson_sampling", True), (True,))
         _allow("batch_first", arguments.get("batch_first", True), (True,))
-        if self._used and self._draw["key"] is not None:
+        _refuse_lonely_ranks(arguments.get("module"))
+        if self._optimizer is not None:
             raise InvalidArgumentError(
-                "this engine's key has a loader already, and a second one would draw the same batches; make a new engine"
-                " with a new key"
+                "this engine has a loader already, and a second one would draw the same batches; make a new engine with a"
+                " new key for every run"
             )
-        made = super().make_private(**arguments)
-        self._used = True
-        return made
+        try:
+            return super().make_private(**arguments)
+        except BaseException:
+            self._optimizer = None  # nothing was handed out: the call may be repeated
+            raise
 
     def make_private_with_epsilon(
         self, *, target_epsilon: float, target_delta: float, epochs: int | None = None, **arguments: Any
@@ -291,17 +165,93 @@ class CappedPrivacyEngine(PrivacyEngine):
         )
         return self.make_private(noise_multiplier=sigma, **arguments)
 
+    def save_checkpoint(
+        self,
+        *,
+        path: Any,
+        module: Any,
+        optimizer: Any = None,
+        checkpoint_dict: dict[str, Any] | None = None,
+        include_key: bool = False,
+        **options: Any,
+    ) -> None:
+        """Save the whole run: model, optimizer, accountant, the loader's position and the state of the noise.
+
+        Arguments:
+            path: a file, written whole or not at all; or an open one.
+            module: the module that `make_private` returned.
+            optimizer: the one that `make_private` returned, also if None.
+            checkpoint_dict: more to save.
+            include_key: also save the key of the batches, a secret; the file is then readable by its owner only.
+            options: Opacus's: `noise_scheduler`, `grad_clip_scheduler`, `module_state_dict_kwargs`, `torch_save_kwargs`.
+        """
+        more = {**(checkpoint_dict or {}), **self.state_dict(include_key=include_key)}
+        optimizer = self._optimizer if optimizer is None else optimizer
+        with opacus_checkpoint.target(path, secret=include_key) as file:
+            super().save_checkpoint(path=file, module=module, optimizer=optimizer, checkpoint_dict=more, **options)
+
+    def load_checkpoint(
+        self,
+        *,
+        path: Any,
+        module: Any,
+        optimizer: Any = None,
+        noise_scheduler: Any = None,
+        grad_clip_scheduler: Any = None,
+        module_load_dict_kwargs: dict[str, Any] | None = None,
+        torch_load_kwargs: dict[str, Any] | None = None,
+    ) -> Any:
+        """Go on with a saved run, on any number of ranks; what does not fit raises `StateError` and changes nothing.
+
+        Call it after `make_private`, with the same arguments as for the run that was saved. The rest of the run has the
+        batches and the noise that it would have had without the interruption.
+        """
+        _, own = self._made()
+        checkpoint = torch.load(path, **{"weights_only": False, **(torch_load_kwargs or {})})
+        self._checked(checkpoint)
+        module.load_state_dict(checkpoint["module_state_dict"], **(module_load_dict_kwargs or {}))
+        (own if optimizer is None else optimizer).load_state_dict(checkpoint["optimizer_state_dict"])
+        for name, scheduler in (("noise_scheduler", noise_scheduler), ("grad_clip_scheduler", grad_clip_scheduler)):
+            if scheduler is not None and f"{name}_state_dict" in checkpoint:
+                scheduler.load_state_dict(checkpoint[f"{name}_state_dict"])
+        self.load_state_dict(checkpoint)
+        return checkpoint
+
+    def state_dict(self, *, include_key: bool = False) -> dict[str, Any]:
+        """Accountant, loader and noise: all but the model and its optimizer, for frameworks that save these themselves."""
+        loader, own = self._made()
+        run = opacus_checkpoint.run_state(loader, own.generator, secure_mode=self.secure_mode, include_key=include_key)
+        return {opacus_checkpoint.NAME: run, opacus_checkpoint.ACCOUNTANT: self.accountant.state_dict()}
+
+    def load_state_dict(self, state: Any) -> None:
+        """Go on with what `state_dict` returned; what does not fit raises `StateError` and changes nothing."""
+        loader, own = self._made()
+        run = self._checked(state)
+        self.accountant.load_state_dict(state[opacus_checkpoint.ACCOUNTANT])
+        loader.load_state_dict(run["loader"])
+        opacus_checkpoint.restore_noise(run, loader, own.generator)
+
+    def _checked(self, state: Any) -> dict[str, Any]:
+        loader, own = self._made()
+        run = opacus_checkpoint.check(state, self.accountant, loader)
+        opacus_checkpoint.check_noise(run, own.generator, secure_mode=self.secure_mode)
+        return run
+
+    def _made(self) -> tuple[TurnLoader, Any]:
+        if self._loader is None or self._optimizer is None:
+            raise StateError("the engine has no loader yet; call make_private first")
+        return self._loader, self._optimizer
+
     def _prepare_data_loader(self, data_loader: Any, **_: Any) -> Any:
-        self._turn = _Turn()
         if isinstance(data_loader, CappedPoissonLoader):
             raise InvalidArgumentError(
                 "data_loader draws capped batches already; pass a plain DataLoader, whose sampling the engine replaces"
             )
         options = {name: getattr(data_loader, name) for name in _COPIED if getattr(data_loader, name, None)}
         batch_sampler = CappedPoissonBatchSampler(self.scheme, self.steps, **self._draw)
-        made = _TurnLoader(data_loader.dataset, batch_sampler, data_loader.collate_fn, **options)
-        made.turn = self._turn
-        self.dataset = made.dataset
+        made = TurnLoader(data_loader.dataset, batch_sampler, data_loader.collate_fn, **options)
+        made.turn = Turn(self.accountant, self.steps, batch_sampler.parts)
+        self._loader, self.dataset = made, made.dataset
         return made
 
     def _prepare_optimizer(
@@ -314,19 +264,40 @@ class CappedPrivacyEngine(PrivacyEngine):
         noise_generator: Any = None,
         **options: Any,
     ) -> Any:
-        if distributed:
-            _allow("clipping with several ranks", clipping, ("flat",))
+        if distributed or grad_sample_mode == "ghost":
+            _allow("clipping with several ranks or ghost clipping", clipping, ("flat",))
         kind = get_optimizer_class(clipping=clipping, distributed=distributed, grad_sample_mode=grad_sample_mode)
-        masked = type(f"Capped{kind.__name__}", (_ZeroPadding, kind), {"turn": self._turn})
+        turn = self._loader.turn if self._loader else None
+        taking = GhostTakesTurns if grad_sample_mode == "ghost" else TakesTurns
+        masked = type(f"Capped{kind.__name__}", (taking, kind), {"turn": turn})
         if isinstance(optimizer, DPOptimizer):
             optimizer = optimizer.original_optimizer
         world_size = torch.distributed.get_world_size() if distributed else 1
         options["expected_batch_size"] = self.scheme.expected_batch_size / world_size  # Opacus's is the loader's guess
-        return masked(
+        self._optimizer = masked(
             optimizer=optimizer,
             generator=self.secure_rng if self.secure_mode else noise_generator,
             secure_mode=self.secure_mode,
             **options,
+        )
+        return self._optimizer
+
+    def _prepare_criterion(
+        self, *, module: Any, optimizer: Any, criterion: Any, loss_reduction: str = "mean", **_: Any
+    ) -> Any:
+        return MaskedLoss(module, optimizer.turn, optimizer.params, optimizer, criterion, loss_reduction)
+
+
+def _refuse_lonely_ranks(module: Any) -> None:
+    """Ranks whose gradients nobody adds up would train a model each, on their shards, at the cost of one."""
+    joined = torch.distributed.is_available() and torch.distributed.is_initialized()
+    if not joined or torch.distributed.get_world_size() == 1:
+        return
+    if not isinstance(module, (DifferentiallyPrivateDistributedDataParallel, DistributedDataParallel)):
+        raise InvalidArgumentError(
+            f"module of type {type(module).__name__} is not distributed, but there are"
+            f" {torch.distributed.get_world_size()} ranks; wrap it in"
+            " opacus.distributed.DifferentiallyPrivateDistributedDataParallel"
         )
 
 

@@ -1,9 +1,10 @@
 # mypy: disable-error-code="import-not-found", allow-subclassing-any
-"""Capped Poisson batches for PyTorch: fixed-shape tensors with a mask, over workers and ranks, resumable."""
+"""Capped Poisson batches for PyTorch: a loader of fixed-shape tensors with a mask, over workers and ranks, resumable."""
 
 from __future__ import annotations
 
 import secrets
+import warnings
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
@@ -19,6 +20,10 @@ try:
 except ImportError as error:
     raise MissingExtraError("PyTorch is not installed; run: pip install 'filet[torch]'") from error
 
+from .torch_padding import PaddedCollate
+
+__all__ = ["CappedPoissonBatchSampler", "CappedPoissonLoader", "PaddedCollate", "check_dataset", "loader"]
+
 _FIXED = ("batch_size", "shuffle", "sampler", "batch_sampler", "drop_last")
 
 
@@ -26,22 +31,25 @@ class CappedPoissonBatchSampler(torch_data.Sampler[list[int]]):
     """Index lists of a scheme's batches, for `DataLoader(batch_sampler=...)`; `loader` is the easier way.
 
     >>> scheme = CappedPoisson(dataset_size=10, sampling_probability=0.5, max_batch_size=8)
-    >>> batches = CappedPoissonBatchSampler(scheme, steps=3, key=7)
+    >>> batches = CappedPoissonBatchSampler(scheme, steps=3, key=7, secure=False)
     >>> list(batches)
     [[0, 1, 2, 4, 8, 9], [0, 3, 4, 7], [1, 6, 8]]
 
     Guarantees: the batches are those of `scheme.sampler(key)`. The lists hold examples only and may be empty: `-1`
     would be the last example to a data set. `PaddedCollate` adds the padding. A pass goes on where the last one
-    stopped; after `steps` batches another pass is an error: no accountant allows for drawing them again.
+    stopped; after `steps` batches another pass is an error: no accountant allows for drawing them again. `len` is the
+    exact number of lists of the pass that is under way, or that comes next.
 
     Arguments:
         scheme: how batches are drawn.
         steps: the number of steps of the whole run, as accounted.
         key: secret bytes, as for `filet.Sampler`; with several ranks the same on all. None draws a fresh key, which
             rank 0 hands to the others.
-        epoch_steps: batches in one pass; all of them if None.
+        epoch_steps: steps in one pass; all of them if None.
         rank, world_size: this process's part of every batch; taken from `torch.distributed` if None and initialised.
-        secure: draw from AES-256; False draws from Philox, which is not cryptographic.
+        secure: draw from AES-256, the default; False draws from Philox, which is not cryptographic.
+        physical_batch_size: yield every batch in parts of at most so many examples, always in the same number of
+            parts; it must divide this rank's rows. None: whole batches.
     """
 
     def __init__(
@@ -53,14 +61,18 @@ class CappedPoissonBatchSampler(torch_data.Sampler[list[int]]):
         epoch_steps: int | None = None,
         rank: int | None = None,
         world_size: int | None = None,
-        secure: bool = True,
+        secure: bool | None = None,
+        physical_batch_size: int | None = None,
     ) -> None:
         self.steps = _checks.step_count(steps)
         self.epoch_steps = self.steps if epoch_steps is None else _checks.integer(
             "epoch_steps", epoch_steps, low=1, remedy="pass the number of batches in one pass, or None for all"
         )  # fmt: skip
-        self.sampler = _sharded(scheme, key, rank, world_size, secure)
+        self._nobody_knows_the_key = key is None
+        self.sampler, self._secret = _sharded(scheme, key, rank, world_size, secure)
+        self.parts = physical_batches(self.sampler.rows, physical_batch_size)
         self.step = 0
+        self._start = 0
 
     @property
     def scheme(self) -> CappedPoisson:
@@ -68,43 +80,76 @@ class CappedPoissonBatchSampler(torch_data.Sampler[list[int]]):
 
     @property
     def rows(self) -> int:
-        """Rows of every padded batch on this rank."""
-        return self.sampler.rows
+        """Rows of every padded batch (or part of one, with `physical_batch_size`) on this rank."""
+        return self.sampler.rows // self.parts
 
     def __len__(self) -> int:
-        return min(self.epoch_steps, self.steps)
+        return self.pass_length(self._start, self.step)
+
+    def pass_length(self, start: int, step: int) -> int:
+        """The number of lists in the pass that began at `start` if it is not over at `step`, else in the next one."""
+        end = min(start + self.epoch_steps, self.steps)
+        return (end - start if step < end else min(self.epoch_steps, self.steps - step)) * self.parts
 
     def __iter__(self) -> Iterator[list[int]]:
+        self.refuse_to_repeat()
+        self._start = self.step
+        return self._pass(range(self.step, min(self.step + self.epoch_steps, self.steps)))
+
+    def refuse_to_repeat(self) -> None:
+        """Raise if all batches of the run were drawn."""
         if self.step >= self.steps > 0:
             raise StateError(
                 f"the run of steps={self.steps} is over; make a new one with a new key, and account for it"
             )
-        return self._pass(range(self.step, min(self.step + self.epoch_steps, self.steps)))
 
     def _pass(self, steps: range) -> Iterator[list[int]]:
         for step in steps:
             batch = self.sampler[step]
+            indices = batch.indices[: batch.size].tolist()
             self.step = step + 1
-            yield batch.indices[: batch.size].tolist()
+            for part in range(self.parts):
+                yield indices[part * self.rows : (part + 1) * self.rows]
 
-    def state_dict(self) -> dict[str, Any]:
-        """Where the run is. Contains no key: to go on with the same batches, pass the same key."""
+    def state_dict(self, *, include_key: bool = False) -> dict[str, Any]:
+        """Where the run is. Contains the key, a secret, only if `include_key`; else pass the same key to go on."""
+        if self._nobody_knows_the_key and not include_key:
+            warnings.warn(
+                "this run drew its own key, so a state without the key cannot be resumed; pass key= to the run and keep"
+                " it, or save the state with include_key=True",
+                stacklevel=3,
+            )
+        state = {"step": self.step, **self._identity(self.sampler)}
+        return {**state, "key": self._secret} if include_key else state
+
+    def _identity(self, sampler: Sampler) -> dict[str, Any]:
         return {
-            "step": self.step,
             "steps": self.steps,
-            "scheme": repr(self.scheme),
-            "secure": self.sampler.secure,
-            "world_size": self.sampler.world_size,
-            "key_check": self.sampler.fingerprint,
+            "scheme": repr(sampler.scheme),
+            "secure": sampler.secure,
+            "key_check": sampler.fingerprint,
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on at the step where `state_dict` was called; a state of another run raises `StateError`."""
-        here = self.state_dict()
-        if not isinstance(state, Mapping) or set(state) != set(here):
+        """Go on at the step where `state_dict` was called, on any number of ranks; another run's is a `StateError`."""
+        sampler, secret = self.fitting(state)
+        self.sampler, self._secret, self.step, self._start = sampler, secret, state["step"], state["step"]
+
+    def fitting(self, state: Any) -> tuple[Sampler, bytes | int]:
+        """The sampler and the key to go on with from a state, or `StateError` if it does not fit this run."""
+        sampler, secret = self.sampler, self._secret
+        if isinstance(state, Mapping) and "key" in state and self._nobody_knows_the_key:
+            secret = state["key"]
+            try:
+                whole = _sampler(self.scheme, secret, sampler.secure)
+            except InvalidArgumentError:
+                raise StateError("the state's key is damaged; restore the state from a backup") from None
+            sampler = whole.shard(sampler.rank, sampler.world_size)
+        here = self._identity(sampler)
+        if not isinstance(state, Mapping) or set(state) - {"key"} != {"step", *here}:
             raise StateError("state is not what state_dict() of a loader returned; pass that")
         for name, value in here.items():
-            if name != "step" and state[name] != value:
+            if state[name] != value:
                 shown = "" if name == "key_check" else f" ({_checks.show(state[name])}, not {_checks.show(value)})"
                 name = "key" if name == "key_check" else name
                 raise StateError(
@@ -113,64 +158,15 @@ class CappedPoissonBatchSampler(torch_data.Sampler[list[int]]):
         step = state["step"]
         if type(step) is not int or not 0 <= step <= self.steps:
             raise StateError(f"step={_checks.show(step)} is not in [0, {self.steps}]; the state is damaged")
-        self.step = step
-
-
-class PaddedCollate:
-    """Collates examples and pads them with rows of zeros to a fixed number; returns the data and a mask.
-
-    >>> dataset = torch_data.TensorDataset(torch.arange(12.0).reshape(6, 2), torch.arange(6))
-    >>> collate = PaddedCollate(dataset, rows=3)
-    >>> collate([dataset[4]])
-    ([tensor([[8., 9.],
-            [0., 0.],
-            [0., 0.]]), tensor([4, 0, 0])], tensor([ True, False, False]))
-    >>> collate([])[1]
-    tensor([False, False, False])
-
-    Guarantees: shapes, types and structure are the same for every batch, also for an empty one. Padding is zeros,
-    never some example's data.
-
-    Arguments:
-        dataset: its first example shows the structure; only shapes and types are kept.
-        rows: number of rows of every batch.
-        collate_fn: turns a list of examples into tensors, or nested dicts, lists and tuples of tensors, with one row
-            per example; PyTorch's default if None.
-    """
-
-    def __init__(self, dataset: Any, rows: int, collate_fn: Callable[[list[Any]], Any] | None = None) -> None:
-        self.rows = rows
-        self._collate = torch_data.default_collate if collate_fn is None else collate_fn
-        one = self._collate([dataset[0]])
-        self._empty = _map(lambda leaf, path: _rows_like(leaf, 1, path)[:0].clone(), one, "data")
-
-    def __call__(self, examples: list[Any]) -> tuple[Any, torch.Tensor]:
-        size = len(examples)
-        if size > self.rows:
-            raise InvalidArgumentError(
-                f"a batch of {size} examples does not fit rows={self.rows}; draw batches with CappedPoissonBatchSampler"
-            )
-        given = self._collate(examples) if size else self._empty
-        padded = _map2(lambda empty, leaf, path: self._pad(empty, leaf, size, path), self._empty, given, "data")
-        return padded, torch.arange(self.rows) < size
-
-    def _pad(self, empty: torch.Tensor, leaf: Any, size: int, path: str) -> torch.Tensor:
-        leaf = _rows_like(leaf, size, path)
-        if leaf.shape[1:] != empty.shape[1:] or leaf.dtype != empty.dtype:
-            raise InvalidArgumentError(
-                f"{path} has rows of {tuple(leaf.shape[1:])} {leaf.dtype}, where the first example has"
-                f" {tuple(empty.shape[1:])} {empty.dtype}; pass a collate_fn that gives every example the same shape"
-            )
-        padded: torch.Tensor = leaf.new_zeros((self.rows, *leaf.shape[1:]))
-        padded[:size] = leaf
-        return padded
+        return sampler, secret
 
 
 class CappedPoissonLoader(torch_data.DataLoader[Any]):
     """A `DataLoader` of capped Poisson batches: yields `(data, mask)` of fixed shape. Made by `loader`.
 
-    Guarantees: `state_dict` counts the batches that were handed out, not those that workers have prefetched, so a run
-    resumes exactly. Beginning a new pass before the last one ended goes on behind the last batch handed out.
+    Guarantees: `state_dict` counts the batches that were handed out whole, not those that workers have prefetched, so a
+    run resumes exactly. Beginning a new pass before the last one ended goes on behind the last whole batch handed out.
+    Iterating draws nothing from PyTorch's global generator, so that noise and dropout do not depend on interruptions.
     """
 
     batch_sampler: CappedPoissonBatchSampler
@@ -187,7 +183,12 @@ class CappedPoissonLoader(torch_data.DataLoader[Any]):
                 raise InvalidArgumentError(f"{name} is set by the scheme; leave it out")
         check_dataset(dataset, batch_sampler.scheme)
         self._step = 0
+        self._start = 0
+        self._part = 0
         self._passes = 0
+        self._own_generator = options.get("generator") is None
+        if self._own_generator:
+            options["generator"] = torch.Generator()
         collate = PaddedCollate(dataset, batch_sampler.rows, collate_fn)
         super().__init__(dataset, batch_sampler=batch_sampler, collate_fn=collate, **options)
 
@@ -195,9 +196,26 @@ class CappedPoissonLoader(torch_data.DataLoader[Any]):
     def scheme(self) -> CappedPoisson:
         return self.batch_sampler.scheme
 
+    @property
+    def parts(self) -> int:
+        """How many physical batches make up one batch of the scheme."""
+        return self.batch_sampler.parts
+
+    @property
+    def ends_batch(self) -> bool:
+        """True if the physical batch handed out last is the last part of its batch: time for noise and a step."""
+        return self._part == 0
+
+    def __len__(self) -> int:
+        return self.batch_sampler.pass_length(self._start, self._step)
+
     def __iter__(self) -> Any:
         # With workers the batch sampler runs ahead; a pass begins behind the last batch that was handed out.
-        self.batch_sampler.step = self._step
+        self.batch_sampler.step = self._start = self._step
+        self.batch_sampler.refuse_to_repeat()  # here, as DataLoader's iterator does not survive an error in its middle
+        if self._own_generator:  # it seeds the workers: by the user's seed and the step
+            self.generator.manual_seed((torch.initial_seed() + self._step) % 2**63)
+        self._part = 0
         self._passes += 1
         return self._counted(super().__iter__(), self._passes)
 
@@ -205,17 +223,19 @@ class CappedPoissonLoader(torch_data.DataLoader[Any]):
         for batch in batches:
             if number != self._passes:
                 raise StateError("another pass over this loader has begun; use one at a time")
-            self._step += 1
+            self._part = (self._part + 1) % self.parts
+            self._step += self._part == 0
             yield batch
 
-    def state_dict(self) -> dict[str, Any]:
+    def state_dict(self, *, include_key: bool = False) -> dict[str, Any]:
         """Where the run is; see `CappedPoissonBatchSampler.state_dict`."""
-        return {**self.batch_sampler.state_dict(), "step": self._step}
+        return {**self.batch_sampler.state_dict(include_key=include_key), "step": self._step}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on behind the last batch that was handed out before `state_dict` was called."""
+        """Go on behind the last whole batch that was handed out before `state_dict` was called."""
         self.batch_sampler.load_state_dict(state)
-        self._step = self.batch_sampler.step
+        self._step = self._start = self.batch_sampler.step
+        self._part = 0
         self._passes += 1
 
 
@@ -228,7 +248,8 @@ def loader(
     epoch_steps: int | None = None,
     rank: int | None = None,
     world_size: int | None = None,
-    secure: bool = True,
+    secure: bool | None = None,
+    physical_batch_size: int | None = None,
     collate_fn: Callable[[list[Any]], Any] | None = None,
     **options: Any,
 ) -> CappedPoissonLoader:
@@ -236,24 +257,26 @@ def loader(
 
     >>> dataset = torch_data.TensorDataset(torch.arange(20.0).reshape(10, 2), torch.arange(10))
     >>> scheme = CappedPoisson(dataset_size=10, sampling_probability=0.5, max_batch_size=8)
-    >>> for (x, y), mask in loader(dataset, scheme, steps=3, key=7):
+    >>> for (x, y), mask in loader(dataset, scheme, steps=3, key=7, secure=False):
     ...     print(tuple(x.shape), y.tolist(), int(mask.sum()))
     (8, 2) [0, 1, 2, 4, 8, 9, 0, 0] 6
     (8, 2) [0, 3, 4, 7, 0, 0, 0, 0] 4
     (8, 2) [1, 6, 8, 0, 0, 0, 0, 0] 3
 
     Guarantees: as for `CappedPoissonBatchSampler` and `PaddedCollate`. With several ranks each gets
-    `ceil(max_batch_size / world_size)` rows at every step; the cap holds for the global batch.
+    `ceil(max_batch_size / world_size)` rows at every step; the cap holds for the global batch. With
+    `physical_batch_size` every batch comes in `run.parts` parts of one shape, and `run.ends_batch` says when to step.
 
     Arguments:
         dataset: of the map style, with `scheme.dataset_size` examples.
-        scheme, steps, key, epoch_steps, rank, world_size, secure: see `CappedPoissonBatchSampler`.
+        scheme, steps, key, epoch_steps, rank, world_size, secure, physical_batch_size: see `CappedPoissonBatchSampler`.
         collate_fn: see `PaddedCollate`.
         options: for `DataLoader`: `num_workers`, `pin_memory`, `persistent_workers` and so on.
     """
     batch_sampler = CappedPoissonBatchSampler(
-        scheme, steps, key, epoch_steps=epoch_steps, rank=rank, world_size=world_size, secure=secure
-    )
+        scheme, steps, key, epoch_steps=epoch_steps, rank=rank, world_size=world_size, secure=secure,
+        physical_batch_size=physical_batch_size,
+    )  # fmt: skip
     return CappedPoissonLoader(dataset, batch_sampler, collate_fn, **options)
 
 
@@ -273,59 +296,43 @@ def check_dataset(dataset: Any, scheme: CappedPoisson) -> None:
         )
 
 
-def _sharded(scheme: CappedPoisson, key: Any, rank: int | None, world_size: int | None, secure: bool) -> Sampler:
+def physical_batches(rows: int, physical_batch_size: int | None) -> int:
+    """How many parts of so many rows make up a rank's rows."""
+    if physical_batch_size is None:
+        return 1
+    remedy = "pass the rows that memory holds, and a max_batch_size that is a multiple of them on every rank"
+    size = _checks.integer("physical_batch_size", physical_batch_size, low=1, remedy=remedy)
+    if rows % size:
+        raise InvalidArgumentError(f"physical_batch_size={size} does not divide this rank's {rows} rows; {remedy}")
+    return rows // size
+
+
+def _sampler(scheme: CappedPoisson, key: Any, secure: bool | None) -> Sampler:
+    return Sampler(scheme, key) if secure is None else Sampler(scheme, key, secure=secure)
+
+
+def _sharded(
+    scheme: CappedPoisson, key: Any, rank: int | None, world_size: int | None, secure: bool | None
+) -> tuple[Sampler, bytes | int]:
+    """This rank's sampler, and the key: a fresh one is drawn here, so that a state may hold it."""
     if (rank is None) != (world_size is None):
         raise InvalidArgumentError("only one of rank and world_size was given; pass both or none")
     joined = distributed.is_available() and distributed.is_initialized()
+    fresh = secrets.token_bytes(32) if key is None else key
     if rank is not None and world_size is not None:
         if key is None and world_size > 1:
             raise InvalidArgumentError("key=None draws a key for this rank alone; pass the same key on all ranks")
-        return Sampler(scheme, key, secure=secure).shard(rank, world_size)
+        return _sampler(scheme, fresh, secure).shard(rank, world_size), fresh
     if not joined or distributed.get_world_size() == 1:
-        return Sampler(scheme, key, secure=secure)
+        return _sampler(scheme, fresh, secure), fresh
     if key is None:
-        box = [secrets.token_bytes(32)]
+        box = [fresh]
         distributed.broadcast_object_list(box, src=0)
-        key = box[0]
-    sampler = Sampler(scheme, key, secure=secure)
-    mine = (repr(scheme), bool(secure), sampler.fingerprint)
+        fresh = box[0]
+    sampler = _sampler(scheme, fresh, secure)
+    mine = (repr(scheme), sampler.secure, sampler.fingerprint)
     everyone: list[Any] = [None] * distributed.get_world_size()
     distributed.all_gather_object(everyone, mine)
     if any(other != mine for other in everyone):
         raise InvalidArgumentError("the ranks differ in scheme, key or secure; pass the same on all")
-    return sampler.shard(distributed.get_rank(), distributed.get_world_size())
-
-
-def _rows_like(leaf: Any, rows: int, path: str) -> torch.Tensor:
-    if not isinstance(leaf, torch.Tensor):
-        raise InvalidArgumentError(
-            f"{path} is of type {type(leaf).__name__}, not a tensor; pass a collate_fn that returns tensors"
-        )
-    if leaf.ndim == 0 or leaf.shape[0] != rows:
-        raise InvalidArgumentError(
-            f"{path} of shape {tuple(leaf.shape)} has not one row per example; pass a collate_fn that stacks examples"
-        )
-    return leaf
-
-
-def _map(function: Callable[[Any, str], Any], tree: Any, path: str) -> Any:
-    return _map2(lambda leaf, _, where: function(leaf, where), tree, tree, path)
-
-
-def _map2(function: Callable[[Any, Any, str], Any], tree: Any, other: Any, path: str) -> Any:
-    """Apply to the leaves of two trees of the same structure."""
-    if not isinstance(tree, (Mapping, list, tuple)):
-        return function(tree, other, path)
-    keys = list(tree) if isinstance(tree, Mapping) else range(len(tree))
-    if (
-        type(other) is not type(tree)
-        or len(other) != len(tree)
-        or (isinstance(tree, Mapping) and set(other) != set(tree))
-    ):
-        raise InvalidArgumentError(
-            f"{path} has another structure than in the first example; pass a collate_fn that always returns the same"
-        )
-    parts = [_map2(function, tree[key], other[key], f"{path}[{key!r}]") for key in keys]
-    if isinstance(tree, Mapping):
-        return dict(zip(keys, parts, strict=True))
-    return type(tree)(*parts) if hasattr(tree, "_fields") else type(tree)(parts)
+    return sampler.shard(distributed.get_rank(), distributed.get_world_size()), fresh

@@ -1,0 +1,203 @@
+# mypy: disable-error-code="import-untyped, import-not-found", allow-subclassing-any
+"""Keras models through JAX Privacy's Keras API, on capped Poisson batches and with filet's accounting."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import secrets
+import types
+from typing import Any, NoReturn
+
+import numpy as np
+
+from filet import _checks
+from filet.accounting.accountant import account
+from filet.accounting.curve import PrivacyCurve
+from filet.accounting.terms import Adjacency, Analysis
+from filet.errors import InvalidArgumentError, MissingExtraError, StateError
+from filet.planning.calibration import calibrate_noise_multiplier
+from filet.sampling.sampler import Sampler
+from filet.scheme import CappedPoisson
+
+os.environ.setdefault("KERAS_BACKEND", "jax")  # JAX Privacy's Keras API is for JAX alone
+try:
+    import keras
+    from jax_privacy import keras_api
+except ImportError as error:
+    raise MissingExtraError("Keras or JAX Privacy is not installed; run: pip install 'filet[keras]'") from error
+
+_TAKEN = ("batch_size", "shuffle", "validation_split", "sample_weight", "class_weight", "initial_epoch")
+
+
+@dataclasses.dataclass(frozen=True)
+class _CappedConfig(keras_api.DPKerasConfig):
+    """JAX Privacy's config, which asks filet instead of its own accountant for the noise."""
+
+    capped_noise: float = 0.0
+
+    def update_with_calibrated_noise_multiplier(self) -> Any:
+        return types.SimpleNamespace(noise_multiplier=self.capped_noise)
+
+
+class CappedBatches(keras.utils.PyDataset):
+    """A run's batches from one step on: rows of zeros are padding, of sample weight 0.
+
+    It has no length: with one, Keras would begin again at the first batch in every epoch.
+    """
+
+    def __init__(self, x: Any, y: Any, sampler: Sampler, first: int) -> None:
+        super().__init__()
+        self._data, self._sampler, self._first = (x, y), sampler, first
+
+    @property
+    def num_batches(self) -> None:
+        return None
+
+    def __getitem__(self, index: int) -> tuple[Any, Any, Any]:
+        batch = self._sampler[self._first + index]
+        x, y = batch.take(self._data)
+        return x, y, batch.mask.astype(np.float32)
+
+
+class CappedKerasTraining:
+    """Private training of a Keras model: JAX Privacy clips and adds noise; batches and accounting are filet's.
+
+    Guarantees: every batch has `max_batch_size` rows, so that the step is compiled once. Padding has sample weight 0 and is
+    masked before clipping: it contributes exactly zero, also under regularisation. The sum is divided by
+    `scheme.expected_batch_size`. The model itself counts its steps, in a weight: what `save_weights` saves (with the state of
+    the noise) is what `fit` goes on from and what `epsilon` is for, and there are never more than `steps`.
+
+    Arguments:
+        model: compiled, on Keras's JAX backend. Its `fit` is replaced by an error: call this one's.
+        scheme: how batches are drawn.
+        adjacency: "add-remove", "zero-out" or "replace-one".
+        steps: the number of steps of the whole run.
+        clipping_norm: of every example's gradient.
+        noise_multiplier: or `target_epsilon` and `target_delta`, from which filet calibrates it.
+        key: secret bytes, as for `filet.Sampler`; to resume, the same. None draws a fresh key.
+        secure: draw batches from AES-256. None: as `filet.Sampler` does.
+        noise_seed: of JAX's generator, 63 bits; drawn from the operating system if None.
+        microbatch_size: rows that are processed at a time; a divisor of `max_batch_size`.
+        rescale_to_unit_norm: JAX Privacy's: divide by the clipping norm.
+        analysis: as for `filet.account`.
+    """
+
+    def __init__(
+        self,
+        model: keras.Model,
+        scheme: CappedPoisson,
+        *,
+        adjacency: Adjacency | str,
+        steps: int,
+        clipping_norm: float,
+        noise_multiplier: float | None = None,
+        target_epsilon: float | None = None,
+        target_delta: float | None = None,
+        key: bytes | int | None = None,
+        secure: bool | None = None,
+        noise_seed: int | None = None,
+        microbatch_size: int | None = None,
+        rescale_to_unit_norm: bool = True,
+        analysis: Analysis | str = Analysis.REFINED,
+    ) -> None:
+        if not isinstance(model, keras.Model) or hasattr(model, "get_noise_multiplier"):
+            raise InvalidArgumentError(f"model={type(model).__name__} is not a plain Keras model; pass one, compiled")
+        if keras.config.backend() != "jax":
+            raise InvalidArgumentError(
+                f"Keras's backend is {keras.config.backend()!r}, not 'jax'; set KERAS_BACKEND=jax before Keras is imported"
+            )
+        self.sampler = Sampler(scheme, key) if secure is None else Sampler(scheme, key, secure=secure)
+        self.model, self.scheme = model, scheme
+        self.steps = _checks.integer("steps", steps, low=1, remedy="pass the number of steps of the whole run")
+        self.adjacency = _checks.choice("adjacency", adjacency, Adjacency)
+        self.analysis = _checks.choice("analysis", analysis, Analysis)
+        self.noise_multiplier = self._noise(noise_multiplier, target_epsilon, target_delta)
+        if microbatch_size is not None and scheme.max_batch_size % microbatch_size:
+            raise InvalidArgumentError(
+                f"microbatch_size={microbatch_size} does not divide max_batch_size={scheme.max_batch_size}; pass a divisor"
+            )
+        config = self._config(
+            clipping_norm=clipping_norm,
+            rescale_to_unit_norm=rescale_to_unit_norm,
+            microbatch_size=microbatch_size,
+            seed=secrets.randbits(63) if noise_seed is None else noise_seed,
+        )
+        keras_api.make_private(model, config)
+        model.fit = _call_the_other_fit
+        if model.built:
+            model.optimizer.build(model.trainable_variables)  # so that a saved run can be loaded at once
+
+    def _config(self, **options: Any) -> _CappedConfig:
+        return _CappedConfig(
+            epsilon=1.0,  # unused, as delta is: JAX Privacy's accounting, of other batches, has no say
+            delta=1.0,
+            batch_size=self.scheme.expected_batch_size,  # what the sum is divided by
+            gradient_accumulation_steps=1,
+            train_steps=self.steps,
+            train_size=self.scheme.dataset_size,
+            poisson_sampling_in_fit=True,  # rows of sample weight 0 are padding
+            capped_noise=self.noise_multiplier,
+            **options,
+        )
+
+    def _noise(self, given: float | None, epsilon: float | None, delta: float | None) -> float:
+        if (epsilon is None) != (delta is None) or (given is None) == (epsilon is None):
+            raise InvalidArgumentError("pass either noise_multiplier, or both target_epsilon and target_delta")
+        if epsilon is None or delta is None:
+            return _checks.noise_multiplier(given)
+        return calibrate_noise_multiplier(
+            self.scheme,
+            steps=self.steps,
+            epsilon=epsilon,
+            delta=delta,
+            adjacency=self.adjacency,
+            analysis=self.analysis,
+        )
+
+    @property
+    def steps_taken(self) -> int:
+        """Steps that the model has taken, as its own weight says."""
+        counters = [w for w in self.model.non_trainable_weights if w.name == "_optimizer_steps"]
+        return int(np.asarray(counters[0].value).item())
+
+    def curve(self) -> PrivacyCurve:
+        """The privacy of all steps so far."""
+        return account(self.scheme, noise_multiplier=self.noise_multiplier, steps=self.steps_taken,
+                       adjacency=self.adjacency, analysis=self.analysis)  # fmt: skip
+
+    def epsilon(self, delta: float) -> float:
+        """Certified upper bound of epsilon for the steps so far."""
+        return float(self.curve().epsilon(delta))
+
+    def fit(self, x: Any, y: Any = None, *, epochs: int = 1, steps_per_epoch: int | None = None, **options: Any) -> Any:
+        """Keras's `fit`, from the step at which the model is; an epoch is `steps_per_epoch` steps, all that are left if None.
+
+        Arguments:
+            x, y: arrays with `dataset_size` rows each, in nested dicts, lists and tuples; `y` may be None.
+            epochs, steps_per_epoch: their product is the number of steps to take.
+            options: Keras's: `callbacks`, `validation_data`, `verbose` and so on.
+        """
+        for name in _TAKEN:
+            if name in options:
+                raise InvalidArgumentError(
+                    f"{name} does not fit private training on the scheme's batches; leave it out"
+                )
+        first = self.steps_taken
+        epochs = _checks.integer("epochs", epochs, low=1, remedy="pass the number of epochs")
+        each = (self.steps - first) // epochs if steps_per_epoch is None else _checks.integer(
+            "steps_per_epoch", steps_per_epoch, low=1, remedy="pass the steps of one epoch"
+        )  # fmt: skip
+        count = each * epochs
+        if count < 1 or first + count > self.steps:
+            raise StateError(
+                f"{count} steps after the {first} that were taken are not within the run's steps={self.steps}; take fewer, or"
+                " make a new run, and account for both"
+            )
+        self.sampler[0].take((x, y))  # what does not fit is refused here, not at the first step
+        batches = CappedBatches(x, y, self.sampler, first)
+        return type(self.model).fit(self.model, batches, epochs=epochs, steps_per_epoch=each, shuffle=False, **options)
+
+
+def _call_the_other_fit(*_: Any, **__: Any) -> NoReturn:
+    raise StateError("this model is trained privately; call fit of its CappedKerasTraining")

@@ -1,0 +1,129 @@
+"""Keras on JAX, trained privately on capped batches."""
+
+from __future__ import annotations
+
+import jax
+import keras
+import numpy as np
+import pytest
+
+import filet
+from filet.integrations.keras import CappedKerasTraining
+
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:optax.global_norm is deprecated"),
+    pytest.mark.filterwarnings("ignore::DeprecationWarning"),  # of Keras, about NumPy
+]
+
+KEY = b"a key for the tests of keras"
+SCHEME = filet.CappedPoisson(dataset_size=60, sampling_probability=0.1, max_batch_size=8)
+RNG = np.random.default_rng(0)
+ROWS = RNG.normal(size=(60, 5)).astype(np.float32)
+LABELS = (ROWS[:, 0] > 0).astype(np.float32)[:, None]
+
+
+def model(regularised=False, optimizer=None):
+    keras.utils.set_random_seed(3)
+    penalty = keras.regularizers.L2(0.5) if regularised else None
+    made = keras.Sequential([keras.Input((5,)), keras.layers.Dense(1, kernel_regularizer=penalty)])
+    made.compile(
+        optimizer=optimizer or keras.optimizers.SGD(1.0), loss=keras.losses.BinaryCrossentropy(from_logits=True)
+    )
+    return made
+
+
+def training(made, **options):
+    defaults = {"adjacency": "zero-out", "steps": 20, "clipping_norm": 0.4, "noise_multiplier": 1.0, "key": KEY,
+                "noise_seed": 5, "rescale_to_unit_norm": False}  # fmt: skip
+    return CappedKerasTraining(made, SCHEME, **{**defaults, **options})
+
+
+def weights(made):
+    return [np.asarray(w.value) for w in made.trainable_weights]
+
+
+@pytest.mark.parametrize("regularised", [False, True])
+def test_keras_takes_the_accounted_step_on_masked_batches(regularised):
+    # Noise of almost nothing, so that the step can be compared with one made by hand.
+    made = model(regularised)
+    run = training(made, noise_multiplier=1e-6, steps=12)
+    sizes = set()
+    for step in range(12):
+        kernel, bias = weights(made)
+        batch = run.sampler[step]
+        sizes.add(batch.size)
+        total = [np.zeros_like(kernel), np.zeros_like(bias)]
+        for row, label in zip(ROWS[batch.indices[: batch.size]], LABELS[batch.indices[: batch.size]], strict=True):
+            slope = 1 / (1 + np.exp(-(row @ kernel + bias))) - label
+            gradient = [np.outer(row, slope) + (kernel if regularised else 0.0), slope]  # 0.5 |w|^2 has gradient w
+            norm = np.sqrt(sum((g**2).sum() for g in gradient))
+            total = [t + g * min(1.0, 0.4 / norm) for t, g in zip(total, gradient, strict=True)]
+        run.fit(ROWS, LABELS, steps_per_epoch=1, verbose=0)
+        for before, after, gradient in zip((kernel, bias), weights(made), total, strict=True):
+            np.testing.assert_allclose(after, before - gradient / SCHEME.expected_batch_size, rtol=1e-4, atol=1e-5)
+    assert 0 in sizes or min(sizes) < 4
+    assert run.steps_taken == 12
+
+
+def test_keras_trains_in_one_compilation_and_costs_what_filet_says():
+    made = model()
+    run = training(made, target_epsilon=3.0, target_delta=1e-4, noise_multiplier=None)
+    traced = []
+    step = made.train_step
+    made.train_step = lambda *state: (traced.append(1), step(*state))[1]
+    assert run.epsilon(1e-4) == 0
+    history = run.fit(ROWS, LABELS, epochs=4, verbose=0, validation_data=(ROWS, LABELS))
+    assert len(history.history["loss"]) == 4
+    assert run.steps_taken == 20
+    assert 2.99 < run.epsilon(1e-4) <= 3.0
+    assert len(traced) <= 2  # one is Keras's look at the shapes
+    with pytest.raises(filet.StateError, match="steps=20; take fewer"):
+        run.fit(ROWS, LABELS, steps_per_epoch=1, verbose=0)
+    with pytest.raises(filet.StateError, match="CappedKerasTraining"):
+        made.fit(ROWS, LABELS)
+
+
+def test_keras_resumes_to_identical_weights(tmp_path):
+    whole = model(optimizer=keras.optimizers.Adam(0.1))
+    training(whole).fit(ROWS, LABELS, epochs=4, verbose=0)  # an epoch goes on where the last one stopped
+    first = model(optimizer=keras.optimizers.Adam(0.1))
+    training(first).fit(ROWS, LABELS, epochs=1, steps_per_epoch=7, verbose=0)
+    first.save_weights(tmp_path / "run.weights.h5")
+    second = model(optimizer=keras.optimizers.Adam(0.1))
+    run = training(second, noise_seed=99)
+    second.load_weights(tmp_path / "run.weights.h5")
+    assert run.steps_taken == 7
+    run.fit(ROWS, LABELS, epochs=1, verbose=0)
+    for one, other in zip(weights(second), weights(whole), strict=True):
+        np.testing.assert_array_equal(one, other)
+
+
+def test_keras_adds_noise_of_the_accounted_size():
+    wide = np.zeros((60, 3_000), np.float32)
+    keras.utils.set_random_seed(3)
+    made = keras.Sequential([keras.Input((3_000,)), keras.layers.Dense(1, use_bias=False)])
+    made.compile(optimizer=keras.optimizers.SGD(1.0), loss="mse")
+    run = training(made, noise_multiplier=1.7, clipping_norm=0.3)
+    (before,) = weights(made)
+    run.fit(wide, np.zeros((60, 1), np.float32), steps_per_epoch=1, verbose=0)
+    noise = (weights(made)[0] - before) * SCHEME.expected_batch_size / (1.7 * 0.3)
+    assert abs(noise.mean()) < 5 / np.sqrt(noise.size)
+    assert abs(noise.std() - 1) < 5 / np.sqrt(2 * noise.size)
+
+
+@pytest.mark.parametrize(
+    ("call", "match"),
+    [
+        (lambda: training("model"), "plain Keras model"),
+        (lambda: training(model(), steps=0), "steps=0"),
+        (lambda: training(model(), noise_multiplier=None), "either noise_multiplier"),
+        (lambda: training(model(), target_epsilon=1.0, target_delta=1e-3), "either noise_multiplier"),
+        (lambda: training(model(), microbatch_size=3), "does not divide"),
+        (lambda: training(model()).fit(ROWS, LABELS, batch_size=4), "batch_size does not fit"),
+        (lambda: training(model()).fit(ROWS[:59], LABELS), "59 rows"),
+    ],
+)
+def test_bad_input_is_refused_with_the_remedy(call, match):
+    assert jax.default_backend()
+    with pytest.raises(filet.InvalidArgumentError, match=match):
+        call()
