@@ -70,7 +70,7 @@ def mixtures(m: Mechanism, people: Population) -> tuple[np.ndarray, np.ndarray]:
             rows.append(taken)
             chance.append(number / ways)
             size.append(j)
-    base, chance, size = np.array(rows, float) @ vectors, np.array(chance), np.array(size)
+    base, chance, size = np.array(rows, float) @ vectors, np.array(chance), np.array(size)  # type: ignore[assignment]
     x, other = np.array(people.x), np.array(people.other)
     hits, misses, zero = chance * hit[size], chance * miss[size], np.zeros(len(base))
     if m.adjacency == "add-remove":

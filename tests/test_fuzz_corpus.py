@@ -100,7 +100,7 @@ def answer_and_fail():
     ],
 )
 def test_a_command_that_breaks_a_rule_is_found(broken, monkeypatch):
-    monkeypatch.setattr(command_line.cli, "main", broken)
+    monkeypatch.setattr(command_line.cli, "main", broken)  # type: ignore[attr-defined]
     with pytest.raises((AssertionError, ValueError, ZeroDivisionError)):
         command_line.check(b"epsilon\n--json")
 

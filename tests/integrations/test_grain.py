@@ -50,7 +50,7 @@ def test_grain_batches_are_the_samplers_and_any_step_is_there_at_once(data):
         np.testing.assert_array_equal(found["mask"], batch.mask)
         np.testing.assert_array_equal(found["data"]["x"], batch.take(DATA["x"]))
         np.testing.assert_array_equal(found["data"]["more"][0], batch.take(DATA["more"][0]))
-        assert found["data"]["x"].dtype == DATA["x"].dtype
+        assert found["data"]["x"].dtype == DATA["x"].dtype  # type: ignore[attr-defined]
         sizes.add(batch.size)
     assert sizes == {0, 1, 2, 3, 4, 5}
 
@@ -66,7 +66,7 @@ def test_grain_iterators_resume_at_any_step_without_a_replay():
         asked = ()
 
         def __getitem__(self, step):
-            self.asked = (*self.asked, int(step))
+            self.asked = (*self.asked, int(step))  # type: ignore[assignment]
             return super().__getitem__(step)
 
     source = Counting(DATA, SCHEME.sampler(KEY), 30)

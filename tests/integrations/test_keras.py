@@ -70,7 +70,7 @@ def test_keras_trains_in_one_compilation_and_costs_what_filet_says():
     run = training(made, target_epsilon=3.0, target_delta=1e-4, noise_multiplier=None)
     traced = []
     step = made.train_step
-    made.train_step = lambda *state: (traced.append(1), step(*state))[1]
+    made.train_step = lambda *state: (traced.append(1), step(*state))[1]  # type: ignore[func-returns-value]
     assert run.epsilon(1e-4) == 0
     history = run.fit(ROWS, LABELS, epochs=4, verbose=0, validation_data=(ROWS, LABELS))
     assert len(history.history["loss"]) == 4

@@ -319,7 +319,7 @@ def _rank(rank, world_size, path, queue):
 def test_two_ranks_train_as_one_and_ranks_without_ddp_are_refused(tmp_path):
     context = multiprocessing.get_context("spawn")
     queue = context.SimpleQueue()
-    group = multiprocessing.spawn(_rank, (2, tmp_path / "store", queue), nprocs=2, join=False)
+    group = multiprocessing.spawn(_rank, (2, tmp_path / "store", queue), nprocs=2, join=False)  # type: ignore[attr-defined]
     parts = sorted(queue.get() for _ in range(2))
     while not group.join():
         pass

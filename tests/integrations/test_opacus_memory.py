@@ -271,7 +271,7 @@ def _rank(rank, world_size, path, queue):
 def test_ghost_clipping_on_two_ranks_trains_as_one(tmp_path):
     context = multiprocessing.get_context("spawn")
     queue = context.SimpleQueue()
-    group = multiprocessing.spawn(_rank, (2, tmp_path / "store", queue), nprocs=2, join=False)
+    group = multiprocessing.spawn(_rank, (2, tmp_path / "store", queue), nprocs=2, join=False)  # type: ignore[attr-defined]
     parts = sorted(queue.get() for _ in range(2))
     while not group.join():
         pass

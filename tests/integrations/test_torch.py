@@ -138,7 +138,7 @@ def test_another_structure_than_in_the_first_example_is_refused():
 def test_an_empty_batch_holds_nothing_of_the_first_example():
     def collate(examples):
         found = transformers.BatchEncoding({"x": torch.stack([x for x, _ in examples])})
-        found.secret = examples
+        found.secret = examples  # type: ignore[attr-defined]
         return found
 
     empty, _ = PaddedCollate(DATA, 4, collate)([])
@@ -353,7 +353,7 @@ def _rank(rank, world_size, path, queue):
 def test_two_ranks_share_each_global_batch(tmp_path):
     context = multiprocessing.get_context("spawn")
     queue = context.SimpleQueue()
-    group = multiprocessing.spawn(_rank, (2, tmp_path / "store", queue), nprocs=2, join=False)
+    group = multiprocessing.spawn(_rank, (2, tmp_path / "store", queue), nprocs=2, join=False)  # type: ignore[attr-defined]
     parts = sorted(queue.get() for _ in range(2))
     while not group.join():
         pass
