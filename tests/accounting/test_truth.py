@@ -25,6 +25,7 @@ from filet.accounting.proving import lending
 from filet.accounting.proving import line as line_module
 from filet.accounting.proving.cells import Cells, cut
 from filet.accounting.proving.closed_form import HullStep
+from filet.accounting.proving.hull import dominating
 from filet.accounting.proving.lending import Step
 from filet.accounting.proving.line import LinePlan
 from filet.accounting.proving.loss_law import LossLaw
@@ -271,6 +272,7 @@ def test_random_shares_tilts_and_nodes_never_make_lending_wrong_however_often(mo
     with np.errstate(all="ignore"):
         seen, violations = check_lending(rng, 600)
     assert violations == []
+    assert seen > 10_000
 
 
 @pytest.mark.parametrize("adjacency", ["add-remove", "zero-out", "replace-one"])
@@ -306,8 +308,7 @@ def test_a_cover_that_is_too_strong_is_noticed(monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_a_hull_below_its_values_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
-    honest = lending_shares.dominating
-    monkeypatch.setattr(lending_shares, "dominating", lambda loss, part: honest(loss, part * 0.5))
+    monkeypatch.setattr(lending_shares, "dominating", lambda loss, part: dominating(loss, part * 0.5))
     with np.errstate(all="ignore"):
         _, violations = check_lending(np.random.default_rng(9), 40)
     assert violations

@@ -15,9 +15,12 @@ from filet.accounting.proving.cells import Cells
 from filet.accounting.proving.closed_form import HullStep, OneStep
 from filet.accounting.proving.lending import Step
 from filet.accounting.proving.theorems import loss_law
+from filet.accounting.proving.verdict import EpsilonBracket
 from filet.accounting.searching import refinement as module
 from filet.accounting.searching.budget import Budget
+from filet.accounting.searching.grids import Focus
 from filet.accounting.searching.lending_shares import Laws, Query
+from filet.accounting.searching.lending_shares import laws as lending_laws
 from filet.accounting.searching.refinement import Direction, OneStepAnswers, Part, wide
 
 LOG = math.log(1e-6)
@@ -32,11 +35,10 @@ def lending_part(steps: int, adjacency: str = "zero-out", cap: int = 41) -> Part
 def asked(monkeypatch: pytest.MonkeyPatch) -> list[Query]:
     """What lending is asked for."""
     queries: list[Query] = []
-    whole = module.lending_laws
 
     def laws(step: Step, query: Query) -> Laws | None:
         queries.append(query)
-        return whole(step, query)
+        return lending_laws(step, query)
 
     monkeypatch.setattr(module, "lending_laws", laws)
     return queries
@@ -92,7 +94,7 @@ def test_cells_and_laws_meet_in_one_view() -> None:
         assert (rows[0] == lent.forward.loss).all()  # discrete as it is, from both sides
         alone = run.view([lent, cells], above=above).blocks
         assert sum(b.loss.shape[0] for b in alone) == 2
-    where = module.Focus(100, np.array([-1.0, 1.0]), np.zeros(2))
+    where = Focus(100, np.array([-1.0, 1.0]), np.zeros(2))
     fitted = module._fitted(look, where)
     assert fitted[0] is lent
     assert isinstance(fitted[1], Cells)
@@ -132,7 +134,7 @@ def test_halving_keeps_the_laws_of_lending(monkeypatch: pytest.MonkeyPatch, aske
 
     monkeypatch.setattr(Direction, "view", spy)
     with np.errstate(all="ignore"):
-        bracket = module.EpsilonBracket(1e-6)
+        bracket = EpsilonBracket(1e-6)
         bracket.chernoff(run.view(run.look(LOG), above=True))
         run._halve(bracket, Budget())
     assert len(asked) == 1
