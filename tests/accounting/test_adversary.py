@@ -15,6 +15,7 @@ from tests.adversary import (
     Bound,
     Draw,
     Hunt,
+    Tally,
     campaign,
     draws,
     epsilons,
@@ -50,6 +51,36 @@ def test_no_data_set_violates_the_reference() -> None:
         if draw.analysis != "union":
             search = hunt(draw, reference_bound, rng)
             assert not search.violated, (draw, search.margin, search.worst)
+
+
+def lends(draw: Draw) -> bool:
+    """Whether lending lowers the bound at one of its epsilons by a thousandth; with 8 examples it seldom does."""
+    c = draw.config
+    if draw.analysis != "refined" or c.overflow != "truncate" or not (1 < c.B < c.n and c.p < 1):
+        return False
+    eps = epsilons(c, np.random.default_rng(0))
+    swap = library_bound(replace(draw, analysis="swap"), eps)
+    return bool((library_bound(draw, eps) < 0.999 * swap)[swap > FLOOR].any())
+
+
+def test_no_data_set_violates_a_bound_that_lending_lowers() -> None:
+    which, rng = streams(10_006)
+    tally = Tally()
+    for draw in itertools.islice(filter(lends, draws(which, 4_000)), 20):
+        search = hunt(draw, library_bound, rng)
+        tally.add(search)
+        tally.check_account(search)
+    assert tally.configurations == 20
+    assert not tally.violations, tally.violations[0]
+    assert len(tally.slacks) == len(ADJACENCIES)
+
+
+@pytest.mark.slow
+def test_long_no_data_set_violates_a_bound_that_lending_lowers() -> None:
+    which, rng = streams(10_007)
+    for draw in filter(lends, draws(which, 100_000)):
+        search = hunt(draw, library_bound, rng)
+        assert not search.violated, (draw, search.margin, search.worst)
 
 
 def check_two_steps(seed: int, count: int) -> None:

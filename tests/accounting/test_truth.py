@@ -1,8 +1,9 @@
 """A wrong guess costs time or width, never truth: every guess of the search is replaced by random numbers.
 
 Cells, tilts, shifts, periods, caps, starting points and steps are drawn at random; what is proven must still contain
-the reference epsilons and the exact deltas of small laws. That the checks can fail is shown by proofs that are broken
-on purpose.
+the reference epsilons and the exact deltas of small laws. So are lending's shares, tilts, nodes and focus; what is
+proven must still be above exact divergences of populations. That the checks can fail is shown by proofs that are
+broken on purpose.
 """
 
 from __future__ import annotations
@@ -10,22 +11,31 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 import pytest
+from tests import lending_cases as cases
 from tests.accounting.laws import KINDS, Counted, law_of, random_laws, rows
+from tests.populations import ROUNDING, divergences, some_epsilons, some_mechanism, some_population
 
-from filet import NotCertifiedError
+from filet import Adjacency, CappedPoisson, NotCertifiedError, Phase, epsilon_lower_bound
 from filet.accounting.proving import composition as composition_module
+from filet.accounting.proving import lending
 from filet.accounting.proving import line as line_module
 from filet.accounting.proving.cells import Cells, cut
+from filet.accounting.proving.closed_form import HullStep
+from filet.accounting.proving.hull import dominating
+from filet.accounting.proving.lending import Step
 from filet.accounting.proving.line import LinePlan
 from filet.accounting.proving.loss_law import LossLaw
 from filet.accounting.proving.verdict import EpsilonBracket, Evidence, Verdict
 from filet.accounting.proving.view import View
-from filet.accounting.searching import grids, newton, refinement
+from filet.accounting.run import Run
+from filet.accounting.searching import grids, lending_shares, newton, refinement
 from filet.accounting.searching.budget import Budget
 from filet.accounting.searching.grids import Focus
+from filet.accounting.searching.lending_shares import Query
 from filet.accounting.searching.refinement import Direction, Part
 
 COMPOSED = rows("composed.csv")
@@ -192,6 +202,116 @@ def test_random_guesses_never_make_a_bound_of_a_small_law_wrong(chance: Chance) 
 def test_random_guesses_never_make_a_bound_of_many_small_laws_wrong(chance: Chance) -> None:
     check_laws(chance, range(36, 600))
     assert chance.violations == []
+
+
+# --- lending ----------------------------------------------------------------------------------------------------------
+
+
+class RandomShares:
+    """Shares and tilts that nobody chose; some are no numbers, as a division by nothing would leave them."""
+
+    def __init__(self, step: Step, rng: np.random.Generator) -> None:
+        self.step, self.rng = step, rng
+
+    def at(self, loss: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        share = self.rng.uniform(-0.2, 1.2, size=(loss.size, self.step.lenders)) ** int(self.rng.integers(1, 4))
+        if self.rng.random() < 0.5:  # all levels lend about the same at all nodes
+            share = np.full(share.shape, float(self.rng.uniform()))
+        tilt = self.rng.normal(size=loss.size) * 10.0 ** self.rng.uniform(-1, 1.5)
+        share[self.rng.random(share.shape) < 0.01] = math.nan
+        tilt[self.rng.random(tilt.shape) < 0.01] = self.rng.choice([math.nan, math.inf, -math.inf])
+        return share, tilt
+
+
+def random_nodes(rng: np.random.Generator, high: float) -> np.ndarray:
+    """Losses anywhere, on both sides of zero, some next to each other."""
+    loss = rng.normal(size=int(rng.integers(5, 120))) * high * 10.0 ** rng.uniform(-2, 0.3)
+    return np.unique(np.concatenate([loss, loss[:3] * (1 + 1e-12), [0.0]]))
+
+
+def lend_at_random(patch: pytest.MonkeyPatch, rng: np.random.Generator) -> None:
+    patch.setattr(lending_shares, "choose", lambda step: RandomShares(step, rng))
+    patch.setattr(lending_shares, "worth_a_look", lambda *_: True)
+    patch.setattr(lending_shares, "_GAIN", -math.inf)  # it is used whether it helps or not
+    patch.setattr(lending_shares, "_UNRESOLVED", math.inf)
+    patch.setattr(lending_shares, "first_nodes", lambda step, *_: random_nodes(rng, 1.0 + 2.0 / step.sigma))
+    patch.setattr(lending_shares, "fitted_nodes", lambda law, *_: random_nodes(rng, 1.0 + float(law.loss.max())))
+
+
+def check_lending(rng: np.random.Generator, mechanisms: int) -> tuple[int, list[object]]:
+    """Laws by lending against divergences of populations, which are exact lower bounds of what is lost."""
+    seen, violations = 0, list[object]()
+    for _ in range(mechanisms):
+        m = some_mechanism(rng)
+        both = lending_shares.laws(cases.make(m.n, m.p, m.B, m.sigma, m.adjacency), Query(10, -10.0))
+        if both is None:  # nothing to gain
+            continue
+        eps = some_epsilons(m, rng)
+        bound = np.concatenate([HullStep(law).delta_bounds(eps)[1] for law in (both.forward, both.reverse)])
+        for _ in range(2):
+            value, size = divergences(m, some_population(m, rng), eps)
+            seen += value.size
+            if (value > bound + ROUNDING * size).any():
+                violations.append((m, float((value - bound).max())))
+    return seen, violations
+
+
+def test_random_shares_tilts_and_nodes_never_make_lending_wrong(monkeypatch: pytest.MonkeyPatch) -> None:
+    rng = np.random.default_rng(5)
+    lend_at_random(monkeypatch, rng)
+    with np.errstate(all="ignore"):
+        seen, violations = check_lending(rng, 25)
+    assert violations == []
+    assert seen > 400
+
+
+@pytest.mark.slow
+def test_random_shares_tilts_and_nodes_never_make_lending_wrong_however_often(monkeypatch: pytest.MonkeyPatch) -> None:
+    rng = np.random.default_rng(6)
+    lend_at_random(monkeypatch, rng)
+    with np.errstate(all="ignore"):
+        seen, violations = check_lending(rng, 600)
+    assert violations == []
+    assert seen > 10_000
+
+
+@pytest.mark.parametrize("adjacency", ["add-remove", "zero-out", "replace-one"])
+def test_random_lending_keeps_composed_epsilons_above_every_attack(
+    monkeypatch: pytest.MonkeyPatch, adjacency: str
+) -> None:
+    """The whole way: what is composed is wide or refused, and never below what an explicit pair of data sets loses."""
+    rng = np.random.default_rng([7, len(adjacency)])
+    lend_at_random(monkeypatch, rng)
+    answered = 0
+    for n, p, cap, sigma, steps in [(60, 0.3, 20, 0.8, 20), (400, 0.1, 41, 1.0, 50), (30, 0.5, 15, 2.0, 1)] * 2:
+        run = Run([Phase(CappedPoisson(n, p, cap), sigma, steps)], [], Adjacency(adjacency))
+        upper = run.epsilon(1e-4).upper
+        least = epsilon_lower_bound(
+            CappedPoisson(n, p, cap), noise_multiplier=sigma, steps=steps, adjacency=adjacency, delta=1e-4
+        )
+        assert upper >= least
+        answered += upper < math.inf
+    assert answered > 0
+
+
+def test_a_cover_that_is_too_strong_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    honest = lending.cover
+
+    def cover(*given: Any) -> tuple[np.ndarray, np.ndarray]:
+        mass, theta = honest(*given)
+        return 2.0 * mass, theta
+
+    monkeypatch.setattr(lending, "cover", cover)
+    with np.errstate(all="ignore"):
+        _, violations = check_lending(np.random.default_rng(8), 40)
+    assert violations
+
+
+def test_a_hull_below_its_values_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lending_shares, "dominating", lambda loss, part: dominating(loss, part * 0.5))
+    with np.errstate(all="ignore"):
+        _, violations = check_lending(np.random.default_rng(9), 40)
+    assert violations
 
 
 # --- the checks can fail ----------------------------------------------------------------------------------------------

@@ -42,6 +42,9 @@ TESTS = {
     f"{PROVING}/view": ([f"{PROVING}/test_view.py", f"{PROVING}/test_verdict.py"], ""),
     f"{PROVING}/verdict": ([f"{PROVING}/test_verdict.py", "accounting/searching/test_newton.py"], ""),
     f"{PROVING}/closed_form": ([f"{PROVING}/test_closed_form.py"], ""),
+    f"{PROVING}/tails": ([f"{PROVING}/test_tails.py"], ""),
+    f"{PROVING}/hull": ([f"{PROVING}/test_hull.py"], ""),
+    f"{PROVING}/lending": ([f"{PROVING}/test_lending.py"], "not small_data_set"),
     f"{PROVING}/combining": ([f"{PROVING}/test_combining.py", "accounting/test_run.py"], ""),
     "sampling/sampler": (["sampling/test_sampler.py"], "not other_processes"),
 }

@@ -112,7 +112,7 @@ def _batch_law(scheme: CappedPoisson, count: int, n: int) -> tuple[int, Array, A
         inside, outside = np.zeros(size), free + full * _hypergeometric(low, high, others, count, cap)
     else:
         inside = p * free_with + full * (cap / n) * _hypergeometric(low, high, others, count, cap - 1)
-        outside = (1.0 - p) * free + full * (1.0 - cap / n) * _hypergeometric(low, high, others, count, cap)
+        outside = (1.0 - p) * free + full * ((n - cap) / n) * _hypergeometric(low, high, others, count, cap)
     total = float(inside.sum() + outside.sum())
     if not abs(total - 1.0) < WEIGHT_ERROR:  # underflow: this attack is not worth a special case
         return None

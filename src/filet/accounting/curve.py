@@ -167,20 +167,23 @@ class PrivacyCurve:
 
     def quick_delta(self, epsilon: float) -> float:
         """An upper bound of delta(epsilon), within a few percent, some ten times faster than `delta`; for planning."""
+        value = _one("epsilon", _checks.epsilon_array(epsilon))
         try:
-            return self._run.quick_delta(epsilon)
+            return self._run.quick_delta(value)
         except ArithmeticError:  # nothing is known
             return 1.0
 
     @certified
     def quickly_at_most(self, epsilon: float, delta: float) -> bool:
         """Whether epsilon(delta) <= epsilon is proven by a quick look; False means "not known"; for planning."""
-        return self._run.at_most(epsilon, delta)
+        return self._run.at_most(
+            _one("epsilon", _checks.epsilon_array(epsilon)), _one("delta", _checks.delta_array(delta))
+        )
 
     @certified
     def delta_bounds_each_direction(self, epsilon: float) -> list[Bounds]:
         """`delta_bounds` of either order of the neighbours; one entry if both are the same; for showing."""
-        return self._run.delta_each(epsilon)
+        return self._run.delta_each(_one("epsilon", _checks.epsilon_array(epsilon)))
 
     def _remember(self, kind: str, value: float, compute: Callable[[float], Bounds]) -> Bounds:
         key = (kind, value)

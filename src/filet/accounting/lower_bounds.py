@@ -128,8 +128,9 @@ def merged(pair: Attack, reach: float, coarse: float = 1.0, directions: tuple[in
     if not flat:
         across = _around(sorted({pair.scale * cloud.across for cloud in clouds}), reach, width)
     if not single:
-        first = min(pair.first + cloud.along for cloud in clouds)
-        last = max(pair.first + cloud.along + cloud.weights.size - 1 for cloud in clouds)
+        # Counted from the first number of others: from zero, the coordinates of vast batches would have no digits left.
+        first = min(cloud.along for cloud in clouds)
+        last = max(cloud.along + cloud.weights.size - 1 for cloud in clouds)
         along = _cuts(pair.scale * first - reach, pair.scale * last + reach, width, 2.0 * reach + 6.0)
     if along.size * across.size > _MOST_CELLS:
         return []
@@ -140,7 +141,7 @@ def merged(pair: Attack, reach: float, coarse: float = 1.0, directions: tuple[in
     for part in (pair.common, pair.only_p, pair.only_q):
         total = np.zeros((along.size - 1, across.size - 1))
         for cloud in part:
-            start, spot = pair.scale * (pair.first + cloud.along), pair.scale * cloud.across
+            start, spot = pair.scale * cloud.along, pair.scale * cloud.across
             one = _along(along, cloud.weights, start, pair.scale, far)
             total += np.outer(one, _interval(across[:-1] - spot, across[1:] - spot))
         masses.append(total.ravel())

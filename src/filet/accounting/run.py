@@ -10,7 +10,7 @@ from typing import Protocol
 import numpy as np
 
 from .proving.closed_form import Gaussian
-from .proving.combining import chance, delta_with, power, squared_shift, union_cost, worse
+from .proving.combining import added, chance, exposed, power, squared_shift, union_cost, worse
 from .proving.theorems import lending_step, loss_law
 from .searching.budget import Budget
 from .searching.lending_shares import lenders
@@ -79,21 +79,23 @@ class Run:
         if epsilon > _FAR:  # delta falls in epsilon; sums of squares would overflow further out
             return Bounds(self.exposure.lower, self.delta(_FAR).upper if not self.overflow.upper else 1.0)
         parts = worse(direction.delta(epsilon) for direction in self.directions)
-        return delta_with(parts, union_cost(self.overflow, epsilon), self.exposure)
+        return self._whole(parts, epsilon)
 
     @_QUIET
     def delta_each(self, epsilon: float) -> list[Bounds]:
         """Bounds of delta(epsilon) in each direction; one if both have the same."""
         if not self.directions:
             return [self.delta(epsilon)]
-        extras = union_cost(self.overflow, epsilon), self.exposure
-        return [delta_with(direction.delta(epsilon), *extras) for direction in self.directions]
+        return [self._whole(direction.delta(epsilon), epsilon) for direction in self.directions]
+
+    def _whole(self, part: Bounds, epsilon: float) -> Bounds:
+        return exposed(added(part, union_cost(self.overflow, epsilon)), self.exposure)
 
     @_QUIET
     def quick_delta(self, epsilon: float) -> float:
         """An upper bound of delta(epsilon), within a few percent, some ten times faster than the certified bounds."""
         delta = max((direction.quick_delta(epsilon) for direction in self.directions), default=0.0)
-        return delta_with(Bounds(0.0, delta), union_cost(self.overflow, epsilon), self.exposure).upper
+        return self._whole(Bounds(0.0, delta), epsilon).upper
 
     @_QUIET
     def at_most(self, epsilon: float, delta: float) -> bool:

@@ -10,7 +10,7 @@ from scipy.special import ndtr, ndtri
 
 from filet import Bounds
 from filet.accounting.proving.closed_form import gaussian_log_delta
-from filet.accounting.proving.combining import chance, delta_with, power, union_cost, worse
+from filet.accounting.proving.combining import added, chance, exposed, power, union_cost, worse
 
 
 def test_the_guarantee_is_the_worse_of_both_orders() -> None:
@@ -43,13 +43,20 @@ def test_a_chance_contains_every_exponent_within_its_error(exponent: float) -> N
 
 def test_outcomes_that_count_fully_add_to_the_upper_bound_and_raise_the_lower() -> None:
     part = Bounds(0.1, 0.2)
-    assert delta_with(part) == part
-    assert delta_with(part, Bounds(0.0, 0.0)) == part
-    found = delta_with(part, Bounds(0.15, 0.3), Bounds(0.05, 0.1))
+    assert exposed(part, Bounds(0.0, 0.0)) == part
+    found = exposed(part, Bounds(0.15, 0.4))
     assert found.lower == 0.15  # either alone is a lower bound; their sum need not be
     assert 0.6 * (1 + 1e-12) < found.upper < 0.6 * (1 + 1e-10)
-    assert delta_with(part, Bounds(0.0, 0.9)).upper == 1.0
-    assert delta_with(part, Bounds(0.0, math.inf)).upper == 1.0
+    assert exposed(part, Bounds(0.0, 0.9)).upper == 1.0
+
+
+def test_what_the_union_strategy_adds_is_added_on_both_sides() -> None:
+    part = Bounds(0.1, 0.2)
+    assert added(part, Bounds(0.0, 0.0)) == part
+    found = added(part, Bounds(0.15, 0.4))
+    assert found.lower == 0.25
+    assert 0.6 * (1 + 1e-12) < found.upper < 0.6 * (1 + 1e-10)
+    assert added(part, Bounds(3.0, math.inf)) == Bounds(1.0, 1.0)  # a delta is at most one
 
 
 def table(mu: float, top: float = 12.0) -> list[tuple[float, float]]:

@@ -155,5 +155,5 @@ def _check_total(mass: float, *, exact: bool) -> None:
     """Fail closed: a NaN or a lost cell must never pass for a small loss."""
     if not (mass <= 1.0 + 1e-9 and (mass >= 1.0 - 1e-9 or not exact)):
         raise NotCertifiedError(
-            f"the losses of one step have mass {mass!r} instead of 1; please report these parameters"
+            f"the losses of one step have mass {mass!r} instead of 1: the noise is beyond floats; use less extreme noise"
         )

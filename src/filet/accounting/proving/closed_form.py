@@ -30,7 +30,7 @@ class OneStep:
         value, error = self._law.profile_and_error(epsilon)
         relative = POINT_ERROR + 20 * self._law.weight_error
         upper = value * (1 + relative) + error + self._law.lost + UNDERFLOW
-        lower = value * (1 - relative) - error if self._law.whole else np.zeros_like(value)
+        lower = value * (1 - relative) - error - UNDERFLOW if self._law.whole else np.zeros_like(value)
         known = np.isfinite(upper)  # extreme noise leaves no number to speak of, and then nothing is known
         return np.where(known & (lower > 0.0), lower, 0.0), np.where(known, np.minimum(upper, 1.0), 1.0)
 

@@ -49,11 +49,18 @@ def squared_shift(releases: Iterable[tuple[float, int]]) -> Bounds:
     return Bounds(total * (1 - 8 * UNIT), total * (1 + 8 * UNIT)) if total else Bounds(0.0, 0.0)
 
 
-def delta_with(part: Bounds, *extras: Bounds) -> Bounds:
-    """delta of a run of which some outcomes, of the given chances, count fully. Proof: engine.md#steps-without-noise"""
-    upper = up(part.upper + sum(extra.upper for extra in extras))
-    lower = max(part.lower, max((extra.lower for extra in extras), default=0.0))
-    return Bounds(lower, min(1.0, upper if any(extra.upper for extra in extras) else part.upper))
+def added(part: Bounds, cost: Bounds) -> Bounds:
+    """A delta and what is added to it, at most 1. Proof: theory.md#the-union-strategy"""
+    return Bounds(
+        min(1.0, part.lower + cost.lower), min(1.0, up(part.upper + cost.upper) if cost.upper else part.upper)
+    )
+
+
+def exposed(part: Bounds, exposure: Bounds) -> Bounds:
+    """delta of a run some of whose outcomes, of the given chance, count fully. Proof: engine.md#steps-without-noise"""
+    if exposure.upper == 0.0:
+        return part
+    return Bounds(max(part.lower, exposure.lower), min(1.0, up(part.upper + exposure.upper)))
 
 
 def power(rate: float, forward: Sequence[tuple[float, float]], backward: Sequence[tuple[float, float]]) -> float:

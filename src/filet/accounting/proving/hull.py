@@ -20,7 +20,10 @@ _LARGEST_LOSS = 600.0
 
 
 def reverse(loss: Array, part: Array) -> tuple[Array, Array]:
-    """The nodes and parts of the pair with P and Q exchanged: H_b(Q||P) is b times the excess of H at 1/b."""
+    """The nodes and parts of the pair with P and Q exchanged: H_b(Q||P) is b times the excess of H at 1/b.
+
+    Proof: theory.md#how-it-is-used
+    """
     return -loss[::-1], (part * np.exp(-loss) * (1 + 16 * UNIT))[::-1]
 
 
@@ -31,7 +34,10 @@ def _slopes(loss: Array, value: Array) -> Array:
 
 
 def vertices(loss: Array, part: Array) -> tuple[Array, Array]:
-    """Nodes and values of the lower convex hull of (e^loss, H) and (0, 1), down to its minimum."""
+    """Nodes and values of the lower convex hull of (e^loss, H) and (0, 1), down to its minimum.
+
+    Proof: theory.md#how-it-is-used
+    """
     value = np.where(loss < 0.0, -np.expm1(np.minimum(loss, 0.0)) * (1 + 4 * UNIT) + part * (1 + 4 * UNIT), part)
     with np.errstate(divide="ignore"):  # any nodes may be left out
         keep = (value < 1.0) & (np.log(value) - np.maximum(loss, 0.0) > _LEAST) & (np.abs(loss) <= _LARGEST_LOSS)
@@ -52,6 +58,8 @@ def dominating(loss: Array, part: Array) -> Discrete:
     Its masses are differences of slopes. Floats differ exactly but for one rounding, so the profile of the masses agrees with the
     hull to a few roundings of a mass's logarithm, relative to the value at each node; masses are raised by more than that. That
     it then lies above the values is checked, not assumed.
+
+    Proof: theory.md#how-it-is-used
     """
     loss, value = vertices(loss, part)
     if not loss.size:
@@ -68,6 +76,8 @@ def profile(law: Discrete) -> tuple[Array, Array, float]:
     """The profile of a discrete loss at 0 and at its losses, summed up from the last: proven lower bounds.
 
     H at one loss is H at the next plus the distance times the Q-mass beyond: positive terms only, so rounding is relative.
+
+    Proof: theory.md#how-it-is-used
     """
     width = np.append(np.exp(law.loss[0]), np.exp(law.loss[:-1]) * np.expm1(np.diff(law.loss)))
     q = np.exp(law.log_mass - law.loss).astype(np.longdouble)
@@ -80,7 +90,10 @@ def profile(law: Discrete) -> tuple[Array, Array, float]:
 
 
 def check(law: Discrete, loss: Array, value: Array) -> None:
-    """Fail closed unless the law's profile, computed from its masses, is at least the value at each of its losses, and 1 at 0."""
+    """Fail closed unless the law's profile, computed from its masses, is at least the value at each of its losses, and 1 at 0.
+
+    Proof: theory.md#how-it-is-used
+    """
     same, found, start = profile(law)
     if not (np.array_equal(same, loss) and bool(np.all(found >= value)) and start >= 1.0 and start < 1.0 + 1e-9):
         short = float(np.max(value - found)) if found.shape == value.shape else float("nan")

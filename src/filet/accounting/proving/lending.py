@@ -68,7 +68,10 @@ class Both:
 
 @dataclass(frozen=True)
 class Step:
-    """One step of policy truncate with 1 < cap < n and p < 1; the `lenders` levels below the top may lend."""
+    """One step of policy truncate with 1 < cap < n and p < 1; the `lenders` levels below the top may lend.
+
+    Proof: theory.md#lending
+    """
 
     n: int
     p: float
@@ -143,6 +146,8 @@ def cover(step: Step, m0: Array, m1: Array, lent: Array, tilts: Array) -> tuple[
     """M and theta: the top's negative part is at least M N(Y + theta d). M is rounded down, theta up.
 
     Rounding e_k down is lending less, which is allowed; after that the e_k count as exact, and so does the tilt.
+
+    Proof: theory.md#lending
     """
     k, i = np.arange(1.0, step.lenders + 1.0)[:, None], 0.5 / step.sigma**2
     exponent = -k * tilts - k * k * i
@@ -192,7 +197,10 @@ def _tangent(
 
 
 def top(step: Step, c: Array, mass: Array, top2: Array | None, theta: Array, tangents: int = 2) -> tuple[Array, Array]:
-    """Upper bounds of V_0 and of what the theorem's Top adds to it, by the tangent at 1 and (without top2) some more."""
+    """Upper bounds of V_0 and of what the theorem's Top adds to it, by the tangent at 1 and (without top2) some more.
+
+    Proof: theory.md#lending
+    """
     one = np.ones_like(mass)
     tight, rise, ahead = _tangent(step, c, mass, top2, theta, one)
     base = np.maximum(c - mass, 0.0) * (1 + _FEW)
@@ -213,7 +221,10 @@ def top(step: Step, c: Array, mass: Array, top2: Array | None, theta: Array, tan
 
 
 def lent_part(step: Step, loss: Array, shares: Array, tilts: Array) -> Array:
-    """The theorem's h_1 in parts, for shares of shape (nodes, lenders) and a tilt a node; infinite below a_0."""
+    """The theorem's h_1 in parts, for shares of shape (nodes, lenders) and a tilt a node; infinite below a_0.
+
+    Proof: theory.md#lending
+    """
     if step.adjacency is Adjacency.REPLACE_ONE:  # symmetric
         return np.exp(np.minimum(loss, 0.0)) * (1 + _FEW) * _lent(step, np.abs(loss), shares, tilts, above=True)
     part, above = np.full_like(loss, np.inf), loss >= 0.0
@@ -250,7 +261,10 @@ def _lent(step: Step, loss: Array, shares: Array, tilts: Array, *, above: bool) 
 
 
 def swap_part(step: Step, loss: Array) -> Array:
-    """The profile of Theorem 2 in parts."""
+    """The profile of Theorem 2 in parts.
+
+    Proof: theory.md#truncation-who-is-compared-with-whom
+    """
     v, y = step.weights, 1.0 / step.sigma
     if step.adjacency is Adjacency.REPLACE_ONE:
         scale, loss = np.exp(np.minimum(loss, 0.0)) * (1 + _FEW), np.abs(loss)
@@ -275,5 +289,8 @@ def swap_part(step: Step, loss: Array) -> Array:
 
 
 def part(step: Step, loss: Array, shares: Array, tilts: Array) -> Array:
-    """The smaller of the two bounds, in parts."""
+    """The smaller of the two bounds, in parts.
+
+    Proof: theory.md#lending
+    """
     return np.minimum(lent_part(step, loss, shares, tilts), swap_part(step, loss))

@@ -163,7 +163,13 @@ class Piece:
                 log_interval(left - m, right - m)
             )
         value = np.maximum(np.where(epsilon < 0.5, near, far), 0.0)
-        return value, np.asarray(error + 4 * UNIT * np.abs(epsilon) * (value + error))
+        error += 4 * UNIT * np.abs(epsilon) * (value + error)
+        # a piece whose largest loss, at its end, is below epsilon for certain has no part in it
+        end, at_end = (right, at_ends[1]) if self.increasing else (left, at_ends[0])
+        nothing = (end == (self.high if self.increasing else self.low)) & (
+            at_end + self.loss_error(end, at_end) < epsilon
+        )
+        return np.where(nothing, 0.0, value), np.where(nothing, 0.0, error)
 
     @staticmethod
     def _tail_error(t: Array, x: Array, m: float, log_cell: Array) -> Array:

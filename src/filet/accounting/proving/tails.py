@@ -20,7 +20,10 @@ _TINY = 1e-300  # more than all that underflows in one reading
 
 
 def threshold(c: Array, m1: Array, m2: Array | None, y: Array | float) -> tuple[Array, Array]:
-    """Where c N(0) = m1 N(y) + m2 N(2y), and a bound of its error; ends of the line where there is no such point."""
+    """Where c N(0) = m1 N(y) + m2 N(2y), and a bound of its error; ends of the line where there is no such point.
+
+    Proof: theory.md#lending
+    """
     with np.errstate(divide="ignore", invalid="ignore"):
         log_c, log_1 = np.log(c), np.log(m1) - 0.5 * y * y
         if m2 is None:
@@ -45,7 +48,7 @@ def _tail(x: Array, y: Array | float) -> tuple[Array, Array]:
 
 
 @dataclass(frozen=True)
-class Reading:
+class Integral:
     """An integral, a bound of its error, the threshold that it was read at, and a bound of the threshold's error."""
 
     value: Array
@@ -54,11 +57,13 @@ class Reading:
     off: Array
 
 
-def integral(c: Array, m1: Array, m2: Array | None, y: Array | float, sign: Array | float = 1.0) -> Reading:
+def integral(c: Array, m1: Array, m2: Array | None, y: Array | float, sign: Array | float = 1.0) -> Integral:
     """Integral of [c N(0) - m1 N(y) - m2 N(2y)]_+ where `sign` is 1, and of its negative part where `sign` is -1.
 
     Any threshold x gives a lower bound. One that is off by d misses at most d times the largest integrand in between, c phi(x)
     times the change of the likelihood ratio, e^{2yd} - 1: less than 8 c phi(x) y d^2.
+
+    Proof: theory.md#lending
     """
     x, off = threshold(c, m1, m2, y)
     at, loose = _tail(sign * x, 0.0)
@@ -70,10 +75,13 @@ def integral(c: Array, m1: Array, m2: Array | None, y: Array | float, sign: Arra
             at = mass * at
             value = value - at
             error = error + at * loose
-    return Reading(np.maximum(sign * value, 0.0), error + _TINY, x, off)
+    return Integral(np.maximum(sign * value, 0.0), error + _TINY, x, off)
 
 
 def upper(c: Array, m1: Array, m2: Array | None, y: float, sign: float = 1.0) -> Array:
-    """An upper bound of `integral`."""
+    """An upper bound of `integral`.
+
+    Proof: theory.md#lending
+    """
     reading = integral(c, m1, m2, y, sign)
     return reading.value + reading.error

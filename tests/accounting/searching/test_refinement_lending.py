@@ -1,0 +1,171 @@
+"""Looks at steps that lend: kept for both directions, beside cells in one view, and left out where they do not help."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+from tests import lending_cases as cases
+from tests.accounting.laws import usual_law
+
+from filet import Adjacency, Analysis, Bounds, CappedPoisson
+from filet.accounting.proving.cells import Cells
+from filet.accounting.proving.closed_form import HullStep, OneStep
+from filet.accounting.proving.lending import Step
+from filet.accounting.proving.theorems import loss_law
+from filet.accounting.proving.verdict import EpsilonBracket
+from filet.accounting.searching import refinement as module
+from filet.accounting.searching.budget import Budget
+from filet.accounting.searching.grids import Focus
+from filet.accounting.searching.lending_shares import Laws, Query
+from filet.accounting.searching.lending_shares import laws as lending_laws
+from filet.accounting.searching.refinement import Direction, OneStepAnswers, Part, wide
+
+LOG = math.log(1e-6)
+
+
+def lending_part(steps: int, adjacency: str = "zero-out", cap: int = 41) -> Part:
+    law = loss_law(CappedPoisson(400, 0.1, cap), 0.9, Adjacency(adjacency), Analysis.REFINED)
+    return Part(law, steps, cases.make(400, 0.1, cap, 0.9, adjacency))
+
+
+@pytest.fixture
+def asked(monkeypatch: pytest.MonkeyPatch) -> list[Query]:
+    """What lending is asked for."""
+    queries: list[Query] = []
+
+    def laws(step: Step, query: Query) -> Laws | None:
+        queries.append(query)
+        return lending_laws(step, query)
+
+    monkeypatch.setattr(module, "lending_laws", laws)
+    return queries
+
+
+def test_a_look_is_kept_and_the_mirror_takes_it_reversed(asked: list[Query]) -> None:
+    run = Direction([lending_part(50), Part(usual_law(), 9)])
+    mirror = run.reversed()
+    first = run.look(LOG)
+    assert run.look(LOG) is first
+    lent, cells = first
+    assert isinstance(lent, Laws)
+    assert isinstance(cells, Cells)
+    assert asked == [Query(59, LOG)]  # all steps of the run decide how far out losses matter
+    second = mirror.look(LOG)
+    assert asked == [Query(59, LOG)]
+    back = second[0]
+    assert isinstance(back, Laws)
+    assert (back.forward, back.reverse) == (lent.reverse, lent.forward)
+    assert mirror.look(LOG) is second
+
+
+def test_a_mirror_that_looks_first_sees_the_reverse_too(asked: list[Query]) -> None:
+    run = Direction([lending_part(50)])
+    mirror = run.reversed()
+    (back,) = mirror.look(LOG)
+    assert len(asked) == 1
+    (lent,) = run.look(LOG)
+    assert isinstance(back, Laws)
+    assert isinstance(lent, Laws)
+    assert (back.forward.loss == lent.reverse.loss).all()
+    assert (back.forward.log_mass == lent.reverse.log_mass).all()
+    assert (back.reverse.loss == lent.forward.loss).all()
+
+
+def test_another_delta_is_another_look_as_nodes_are_fitted_to_it(asked: list[Query]) -> None:
+    run = Direction([lending_part(50)])
+    run.look(LOG)
+    run.look(-20.0)
+    run.look(-20.0)
+    assert asked == [Query(50, LOG), Query(50, -20.0)]
+
+
+def test_cells_and_laws_meet_in_one_view() -> None:
+    run = Direction([lending_part(50), Part(usual_law(), 9)], Bounds(0.1, 0.2))
+    look = run.look(LOG)
+    lent, cells = look
+    assert isinstance(lent, Laws)
+    for above in (True, False):
+        view = run.view(look, above=above)
+        assert (view.steps, view.gaussian) == (59, 0.2 if above else 0.1)
+        rows = [row[np.isfinite(mass)] for b in view.blocks for row, mass in zip(b.loss, b.log_mass, strict=True)]
+        assert (rows[0] == lent.forward.loss).all()  # discrete as it is, from both sides
+        alone = run.view([lent, cells], above=above).blocks
+        assert sum(b.loss.shape[0] for b in alone) == 2
+    where = Focus(100, np.array([-1.0, 1.0]), np.zeros(2))
+    fitted = module._fitted(look, where)
+    assert fitted[0] is lent
+    assert isinstance(fitted[1], Cells)
+    assert fitted[1] is not cells
+
+
+def test_where_lending_does_not_help_a_step_is_seen_in_cells() -> None:
+    rare = lending_part(50, cap=110)  # cuts hardly ever happen
+    (seen,) = Direction([rare]).look(LOG)
+    assert isinstance(seen, Cells)
+    plain = Direction([Part(rare.law, 50)]).epsilon(1e-6)
+    assert Direction([rare]).epsilon(1e-6) == plain
+
+
+@pytest.mark.parametrize("adjacency", list(Adjacency))
+def test_a_run_that_lends_is_below_the_same_run_that_does_not(adjacency: Adjacency) -> None:
+    part = lending_part(50, adjacency)
+    with np.errstate(all="ignore"):
+        for run, plain in ((Direction([part]), Direction([Part(part.law, 50)])),
+                           (Direction([part]).reversed(), Direction([Part(part.law, 50)]).reversed())):  # fmt: skip
+            lent, swap = run.epsilon(1e-6), plain.epsilon(1e-6)
+            assert lent.upper < 0.99 * swap.lower
+            assert not wide(lent)
+            assert run.delta(swap.lower).upper < 1e-6
+            assert run.at_most(lent.upper * 1.01, 1e-6)
+            assert not run.at_most(lent.lower * 0.99, 1e-6)
+
+
+def test_halving_keeps_the_laws_of_lending(monkeypatch: pytest.MonkeyPatch, asked: list[Query]) -> None:
+    run = Direction([lending_part(50), Part(usual_law(), 9)])
+    seen: list[Any] = []
+    view = Direction.view
+
+    def spy(self: Direction, look: Any, *, above: bool) -> Any:
+        seen.append(look)
+        return view(self, look, above=above)
+
+    monkeypatch.setattr(Direction, "view", spy)
+    with np.errstate(all="ignore"):
+        bracket = EpsilonBracket(1e-6)
+        bracket.chernoff(run.view(run.look(LOG), above=True))
+        run._halve(bracket, Budget())
+    assert len(asked) == 1
+    assert seen[-1][0] is run.look(LOG)[0]
+    assert not wide(bracket)
+
+
+@pytest.mark.parametrize("adjacency", list(Adjacency))
+def test_one_step_is_read_off_the_law_of_lending(adjacency: Adjacency) -> None:
+    part = lending_part(1, adjacency)
+    run = Direction([part])
+    one = OneStepAnswers(run)
+    (lent,) = run.look(LOG)
+    assert isinstance(lent, Laws)
+    found = one.epsilon(1e-6)
+    upper = HullStep(lent.forward).delta_bounds(np.array([found.upper]))[1][0]
+    assert upper <= 1e-6
+    plain = module.Exact(OneStep(part.law))
+    assert found.upper < plain.epsilon(1e-6).lower
+    for epsilon in (0.0, 0.2, 1.0):
+        assert one.delta(epsilon).upper <= plain.delta(epsilon).upper * (1 + 1e-4)
+        assert one.quick_delta(epsilon) == one.delta(epsilon).upper
+    assert one.at_most(found.upper, 1e-6)
+    assert not one.at_most(found.lower * 0.999, 1e-6)
+
+
+def test_one_step_without_lending_or_beyond_all_losses_is_its_profile() -> None:
+    part = lending_part(1)
+    plain = module.Exact(OneStep(part.law))
+    without = OneStepAnswers(Direction([Part(part.law, 1)]))
+    assert without.epsilon(1e-6) == plain.epsilon(1e-6)
+    assert without.delta(0.4) == plain.delta(0.4)
+    far = 1e4  # nothing is left there
+    assert OneStepAnswers(Direction([part])).delta(far) == plain.delta(far)
