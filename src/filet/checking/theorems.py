@@ -124,20 +124,22 @@ class Step:
             e = share * low * level * (-k * arb(tilt) - k * k * i).exp()
             up, lent, rest = up + k * e, lent + e, rest - level
             total += level * kernel(self.s, self.p, ((1 - share) * low, 1), (low2, 2))
-        total += rest * kernel(self.s, self.p, (low, 1), (low2, 2))
+        total, z = total + rest * kernel(self.s, self.p, (low, 1), (low2, 2)), up + m0 + lent
         if not (m1 > 0 and up > 0):
             return total + kernel(self.s, self.c, (m0, 1), (top2, 2)) if m1 >= 0 else arb.nan()
-        z = up + m0 + lent
         return total + self.top((up / z * (m1.log() - i + arb(tilt) - up.log())).exp() * z, top2, up / z)
 
     def top(self, m: arb, top2: arb, theta: arb) -> arb:
-        """Section 9's `Top`: the smaller of its two forms, where the first one's conditions hold."""
-        s, c, size = self.s, self.c, min(self.cap - 1, self.n - self.cap)
-        x, at, at0 = threshold(s, c, (m, 1), (top2, 2)), kernel(s, c, (m, 1), (top2, 2)), kernel(s, c - m, (top2, 2))
-        reach, root = theta * (self.n - 1) / (self.n - 1 - size), (2 * arb.pi()).sqrt() * 2 * s
-        crude = at + m * (reach / arb(size).sqrt() + reach * reach / size) / root
-        slope = m * (-(((x - 1) / s) ** 2) / 2).exp() / (root * (at - at0))
-        lift, edge = slope * reach * reach, 1 / s + s / 2 * (c / top2).log()
-        left, shaped = 1 - 2 * lift / size, top2.is_zero() or m >= c or (edge <= arb(3).sqrt() and edge <= 3 * s / 2)
-        fine = at0 + (at - at0) * ((4 * lift / left + 2 * slope * lift / (left * left)) / size).exp()
-        return fine if shaped and at > at0 and left > 0 and fine.upper() < crude.upper() else crude
+        """Section 9's `Top`: its second form, or a tangent at any r where log(V_r - V_0) is known to be concave in r."""
+        s0, c, size, r, parts = self.s, self.c, min(self.cap - 1, self.n - self.cap), arb(1), ((m, 1), (top2, 2))
+        reach, root, at0 = theta / (1 - fmpq(size, self.n - 1)), (8 * arb.pi()).sqrt(), kernel(s0, c - m, parts[1])
+        best = kernel(s0, c, *parts) + m * (reach / arb(size).sqrt() + reach * reach / size) / (root * s0)
+        shaped = top2.is_zero() or m >= c or 1 / s0 + s0 / 2 * (c / top2).log() <= arb(3).sqrt().min(3 * s0 / 2)
+        for _ in range(shaped * (4 if top2.is_zero() else 1)):  # V_r has the noise s0 / sqrt(r)
+            s, rise = s0 / r.sqrt(), kernel(s0 / r.sqrt(), c, *parts) - at0
+            slope = m * (-(((threshold(s, c, *parts) - 1) / s) ** 2) / 2).exp() / (root * s * r * rise)
+            lift, left = slope * reach * reach, 1 - 2 * slope * reach * reach / size
+            fine = at0 + rise * ((4 * lift / left + 2 * slope * lift / (left * left)) / size - slope * (r - 1)).exp()
+            best = fine if rise > 0 and left > 0 and fine.upper() < best.upper() else best
+            r = (1 + 4 * (reach * reach + lift) / (size * left * left)).mid() if 5 * left > 1 else arb(3)
+        return best
