@@ -28,7 +28,8 @@ def test_the_command_line_reference_is_what_help_prints():
 
 
 def test_the_run_file_of_the_reference_is_valid():
-    tomllib = importlib.import_module("tomllib" if sys.version_info >= (3, 11) else "tomli")
+    import tomllib
+
     from filet.cli.run_file import parse_run
 
     text = re.search(r"```toml\n(.*?)```", (DOCS / "cli.md").read_text(encoding="utf-8"), re.S)[1]

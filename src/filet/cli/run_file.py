@@ -20,12 +20,12 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..errors import InvalidArgumentError, MissingExtraError
+from ..errors import InvalidArgumentError
 
 if TYPE_CHECKING:
     from ..accounting.accountant import Accountant
@@ -128,26 +128,15 @@ class RunFile:
         return self.accountant.curve()
 
 
-def _toml_parser() -> Callable[[str], dict[str, Any]]:
-    try:
-        import tomllib
-    except ModuleNotFoundError:  # Python 3.10
-        try:
-            import tomli as tomllib  # type: ignore[import-not-found,no-redef,unused-ignore]
-        except ModuleNotFoundError:
-            raise MissingExtraError(
-                "reading TOML needs Python 3.11 or the package tomli; install it with: pip install 'filet[cli]'"
-            ) from None
-    return tomllib.loads
-
-
 def read_run(path: str | os.PathLike[str]) -> RunFile:
     """Read and check a run file; every error names the file and the key."""
+    import tomllib
+
     from .. import _checks
 
-    name, parsed = _checks.path(path), _toml_parser()
+    name = _checks.path(path)
     try:
-        data = parsed(Path(name).read_text(encoding="utf-8"))
+        data = tomllib.loads(Path(name).read_text(encoding="utf-8"))
     except OSError as error:
         raise InvalidArgumentError(f"cannot read {name!r}: {error.strerror}; pass the path of a run file") from None
     except (ValueError, RecursionError) as error:  # bad TOML or UTF-8, a number or a nesting beyond Python's limits
