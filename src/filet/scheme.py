@@ -18,7 +18,7 @@ OverflowName = Literal["truncate", "reject"]
 
 
 @public
-class Overflow(str, enum.Enum):
+class Overflow(enum.StrEnum):
     """What happens to a Poisson batch larger than the cap.
 
     `truncate` keeps a uniformly random subset of `max_batch_size` examples (the note's mechanism).
@@ -27,9 +27,6 @@ class Overflow(str, enum.Enum):
 
     TRUNCATE = "truncate"
     REJECT = "reject"
-
-    def __str__(self) -> str:
-        return self.value
 
 
 @public

@@ -13,7 +13,7 @@ from ..scheme import CappedPoisson, Overflow
 
 
 @public
-class Adjacency(str, enum.Enum):
+class Adjacency(enum.StrEnum):
     """Which pairs of data sets must look alike. Accepts the strings wherever filet asks for an adjacency.
 
     `dataset_size` is public under all three. Under add-remove it is the size of the *larger* data set.
@@ -23,12 +23,9 @@ class Adjacency(str, enum.Enum):
     ZERO_OUT = "zero-out"
     REPLACE_ONE = "replace-one"
 
-    def __str__(self) -> str:
-        return self.value
-
 
 @public
-class Analysis(str, enum.Enum):
+class Analysis(enum.StrEnum):
     """Which proof the numbers rest on.
 
     `refined` is the tightest that filet proves. The others are for comparison, and for policy truncate only: `swap`
@@ -40,9 +37,6 @@ class Analysis(str, enum.Enum):
     SWAP = "swap"
     NOTE = "note"
     UNION = "union"
-
-    def __str__(self) -> str:
-        return self.value
 
 
 @public

@@ -106,7 +106,8 @@ def test_any_plan_gives_readings_that_contain_the_exact_delta(steps: int, monkey
     composition, rng, told = Composition(blocks([(ATOMS, steps)])), np.random.default_rng(steps), 0
     for _ in range(60):
         tilts = np.concatenate([[0.0], 10.0 ** rng.uniform(-3, 3, size=8)])
-        plan = LinePlan(*(10.0 ** rng.uniform([-1, -4, 0, -1], [2, 0, 1.6, 3])), tilts)  # type: ignore[call-arg]
+        c, shift, beta, period = 10.0 ** rng.uniform([-1, -4, 0, -1], [2, 0, 1.6, 3])
+        plan = LinePlan(c, shift, beta, period, tilts)
         with np.errstate(all="ignore"):
             line = Line(composition, plan)
             for epsilon in rng.uniform(0.0, 1.2, size=3):

@@ -114,7 +114,7 @@ def test_answers_are_on_the_safe_side_of_the_root(search: Search, start: float) 
 @pytest.mark.parametrize(("ratio", "above"), [(0.5, True), (2.0, True), (2.0, False), (0.5, False), (math.nan, True)])
 def test_without_a_slope_the_search_walks_on_as_far_as_it_is_proven(search: Search, ratio: float, above: bool) -> None:
     flat = Exponential(above, 0.0)
-    flat.ratio = lambda _: (ratio, 0.0)  # type: ignore[method-assign, assignment]
+    flat.ratio = lambda epsilon: (ratio, 0.0)  # type: ignore[method-assign]
     found = search(flat, 1.0)
     if ratio == 0.5:  # below the goal everywhere
         assert found == 0.0

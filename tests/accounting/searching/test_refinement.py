@@ -291,7 +291,7 @@ def test_halving_narrows_a_bracket_to_the_promise(monkeypatch: pytest.MonkeyPatc
     found = halved(0.01, 7.0)
     assert found.lower <= root <= found.upper
     assert not wide(found, 0.9)
-    assert all(where[1:] == (pytest.approx(-9.0), 2.0) for where in asked)  # type: ignore[comparison-overlap]
+    assert all(where[1:] == pytest.approx((-9.0, 2.0)) for where in asked)
     assert len(asked) <= 2 * 14  # 2^-14 of 7 is below the promise
 
 

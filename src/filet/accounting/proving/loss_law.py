@@ -133,6 +133,11 @@ class Piece:
             low = np.where(unsure_low, np.maximum(low - stride, ends[0]), low)
             high = np.where(unsure_high, np.minimum(high + stride, ends[1]), high)
             stride = 2.0 * stride
+        # A loss that is for certain beyond that of an end is reached nowhere: the threshold is that end.
+        at, sign = self.loss(ends), 1.0 if up else -1.0
+        off = self.loss_error(ends, at)
+        low = np.where(sign * (loss - at[1]) > off[1], ends[1], low)
+        high = np.where(sign * (at[0] - loss) > off[0], ends[0], high)
         return low, high
 
     def profile(self, epsilon: Array) -> tuple[Array, Array]:
@@ -164,12 +169,7 @@ class Piece:
             )
         value = np.maximum(np.where(epsilon < 0.5, near, far), 0.0)
         error += 4 * UNIT * np.abs(epsilon) * (value + error)
-        # a piece whose largest loss, at its end, is below epsilon for certain has no part in it
-        end, at_end = (right, at_ends[1]) if self.increasing else (left, at_ends[0])
-        nothing = (end == (self.high if self.increasing else self.low)) & (
-            at_end + self.loss_error(end, at_end) < epsilon
-        )
-        return np.where(nothing, 0.0, value), np.where(nothing, 0.0, error)
+        return value, error
 
     @staticmethod
     def _tail_error(t: Array, x: Array, m: float, log_cell: Array) -> Array:

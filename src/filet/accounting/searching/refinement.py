@@ -219,6 +219,12 @@ class Direction:
         look = self.look(-25.0)
         first = self.view(look, above=True)
         log_delta = self._log_delta(first, epsilon)
+        if log_delta < -35.0 and any(
+            part.step for part in self.parts
+        ):  # what lending gives is made for one size of delta
+            look = self.look(8.0 * math.floor(log_delta / 8.0))
+            first = self.view(look, above=True)
+            log_delta = self._log_delta(first, epsilon)
         if not self._crude(bracket, look, first, log_delta) and not (budget and budget.spent):
             evidence = propose_evidence(first, epsilon, log_delta, 1.0)
             bracket.read(evidence, log_delta)
@@ -291,7 +297,8 @@ class OneStepAnswers:
         plain = Exact(OneStep(self._direction.parts[0].law)).delta(epsilon)
         if plain.upper <= math.exp(_LOWEST_LOG_DELTA) or self._direction.parts[0].step is None:
             return plain
-        return self._exact(8.0 * math.floor(math.log(plain.upper) / 8.0)).delta(epsilon)
+        lent = self._exact(8.0 * math.floor(math.log(plain.upper) / 8.0)).delta(epsilon)
+        return Bounds(min(plain.lower, lent.lower), min(plain.upper, lent.upper))
 
     def quick_delta(self, epsilon: float, budget: Budget | None = None) -> float:
         return self.delta(epsilon).upper
