@@ -131,13 +131,12 @@ class Step:
 
     def top(self, m: arb, top2: arb, theta: arb) -> arb:
         """Section 9's `Top`: its second form, or a tangent at any r where log(V_r - V_0) is known to be concave in r."""
-        s0, c, size, r, parts = self.s, self.c, min(self.cap - 1, self.n - self.cap), arb(1), ((m, 1), (top2, 2))
-        reach, root, at0 = theta / (1 - fmpq(size, self.n - 1)), (8 * arb.pi()).sqrt(), kernel(s0, c - m, parts[1])
-        best = kernel(s0, c, *parts) + m * (reach / arb(size).sqrt() + reach * reach / size) / (root * s0)
-        shaped = top2.is_zero() or m >= c or 1 / s0 + s0 / 2 * (c / top2).log() <= arb(3).sqrt().min(3 * s0 / 2)
-        for _ in range(shaped * (4 if top2.is_zero() else 1)):  # V_r has the noise s0 / sqrt(r)
-            s, rise = s0 / r.sqrt(), kernel(s0 / r.sqrt(), c, *parts) - at0
-            slope = m * (-(((threshold(s, c, *parts) - 1) / s) ** 2) / 2).exp() / (root * s * r * rise)
+        s, c, size, r, parts = self.s, self.c, min(self.cap - 1, self.n - self.cap), arb(1), ((m, 1), (top2, 2))
+        reach, root, at0 = theta / (1 - fmpq(size, self.n - 1)), (8 * arb.pi()).sqrt(), kernel(s, c - m, parts[1])
+        best = kernel(s, c, *parts) + m * (reach / arb(size).sqrt() + reach * reach / size) / (root * s)
+        for _ in range(4 if top2 == 0 else m >= c or 1 / s + s / 2 * (c / top2).log() <= arb(3).sqrt().min(3 * s / 2)):
+            y, rise = s / r.sqrt(), kernel(s / r.sqrt(), c, *parts) - at0  # V_r has the noise y; with top2, r is 1
+            slope = m * (-(((threshold(y, c, *parts) - 1) / y) ** 2) / 2).exp() / (root * y * r * rise)
             lift, left = slope * reach * reach, 1 - 2 * slope * reach * reach / size
             fine = at0 + rise * ((4 * lift / left + 2 * slope * lift / (left * left)) / size - slope * (r - 1)).exp()
             best = fine if rise > 0 and left > 0 and fine.upper() < best.upper() else best
