@@ -12,7 +12,10 @@ from scipy.special import ndtr
 from scipy.stats import binom
 from tests.checking.checking_lending import rows
 
-from filet.accounting.proving.theorems import loss_law
+from filet.accounting.certificate import lending_rows
+from filet.accounting.proving.lending import lent_part
+from filet.accounting.proving.theorems import lending_step, loss_law
+from filet.accounting.searching.lending_shares import choose, lenders
 from filet.accounting.terms import Adjacency, Analysis
 from filet.checking.theorems import Step, kernel, point, tail
 from filet.scheme import CappedPoisson
@@ -153,3 +156,19 @@ def test_lending_is_used_and_helps() -> None:
     lend = {1000: ([fmpq(v, 4096) for v in row[1:]], fmpq(row[0], 2**20))}
     with_, without = (step(60_000, 256 / 60_000, 256, 1.0, "truncate", "zero-out", "refined", x) for x in (lend, None))
     assert float(with_.profile(arb(1), 1000)) < 0.3 * float(without.profile(arb(1), 1000))
+
+
+@pytest.mark.parametrize("adjacency", ADJACENCIES)
+@pytest.mark.parametrize(("n", "p", "cap", "sigma"), [(200, 0.1, 22, 1.0), (1_000, 0.05, 52, 1.0)])
+def test_lending_is_as_tight_as_the_engines(n: int, p: float, cap: int, sigma: float, adjacency: str) -> None:
+    """At small caps it matters where the tangent of the theorem is taken."""
+    theirs = lending_step(CappedPoisson(n, p, cap), sigma, Adjacency(adjacency), lenders(cap, sigma))
+    assert theirs is not None
+    nodes, shares = [50, 200, 500, 1_000, 1_800], choose(theirs)
+    losses = np.array(nodes) / 1_000
+    values = lent_part(theirs, losses, *shares.at(losses))
+    for k, row, value in zip(nodes, lending_rows(shares, nodes, 1e-3), values, strict=True):
+        assert row is not None
+        lend = {k: ([fmpq(v, 4096) for v in row[1:]], fmpq(row[0], 2**20))}
+        mine = step(n, p, cap, sigma, "truncate", adjacency, "refined").lent((arb(k) / 1_000).exp(), *lend[k])
+        assert 0.97 * value < float(mine) < 1.002 * value, k
