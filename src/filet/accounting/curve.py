@@ -50,8 +50,8 @@ class PrivacyCurve:
     >>> curve = filet.account(scheme, noise_multiplier=1.0, steps=14_000, adjacency="zero-out")
     >>> curve
     PrivacyCurve(zero-out, dataset_size=60000, steps=14000, analysis=refined)
-    >>> round(curve.epsilon(delta=1e-5), 3)
-    2.852
+    >>> filet.round_up(curve.epsilon(delta=1e-5))
+    '2.825'
     >>> curve.delta(epsilon=3.0) < 1e-5
     True
 

@@ -56,8 +56,8 @@ class CappedPoissonSelection(batch_selection.BatchSelectionStrategy):
     >>> strategy = CappedPoissonSelection(scheme, iterations=2, secure=False)
     >>> for indices in strategy.batch_iterator(10, rng=7):
     ...     print(indices, is_padding_example(indices).sum())
-    [ 0  1  2  4  8  9 -1 -1] 2
-    [ 0  3  4  7 -1 -1 -1 -1] 4
+    [ 1  3  7  8 -1 -1 -1 -1] 4
+    [ 0  1  2  3  4  9 -1 -1] 2
 
     Guarantees: the batches are those of `scheme.sampler`. Pass `is_padding_example(indices)` to JAX Privacy's clipped
     functions, which make the gradients of padding zero. Padded arrays refuse to be looped over (see `PaddedIndices`).

@@ -28,7 +28,7 @@ class CappedAccountant(IAccountant):
     >>> for _ in range(100):
     ...     accountant.step(noise_multiplier=1.0, sample_rate=scheme.sampling_probability)
     >>> len(accountant), round(accountant.get_epsilon(delta=1e-5), 3)
-    (100, 0.33)
+    (100, 0.293)
 
     Arguments:
         scheme: how batches are drawn.

@@ -99,10 +99,7 @@ def target(path: Any, *, secret: bool) -> Iterator[Any]:
     if not isinstance(path, (str, os.PathLike)):
         yield path
         return
-    before = os.umask(0o077) if secret else None
-    try:
-        with whole_file(path) as temporary:
-            yield temporary
-    finally:
-        if before is not None:
-            os.umask(before)
+    if secret and os.path.isfile(path):  # an existing file keeps its mode, and one without the key may be for everybody
+        os.chmod(path, 0o600)
+    with whole_file(path, secret=secret) as temporary:
+        yield temporary

@@ -33,7 +33,7 @@ class CappedPoissonBatchSampler(torch_data.Sampler[list[int]]):
     >>> scheme = CappedPoisson(dataset_size=10, sampling_probability=0.5, max_batch_size=8)
     >>> batches = CappedPoissonBatchSampler(scheme, steps=3, key=7, secure=False)
     >>> list(batches)
-    [[0, 1, 2, 4, 8, 9], [0, 3, 4, 7], [1, 6, 8]]
+    [[1, 3, 7, 8], [0, 1, 2, 3, 4, 9], [1, 2, 3, 7, 8, 9]]
 
     Guarantees: the batches are those of `scheme.sampler(key)`. The lists hold examples only and may be empty: `-1`
     would be the last example to a data set. `PaddedCollate` adds the padding. A pass goes on where the last one
@@ -259,9 +259,9 @@ def loader(
     >>> scheme = CappedPoisson(dataset_size=10, sampling_probability=0.5, max_batch_size=8)
     >>> for (x, y), mask in loader(dataset, scheme, steps=3, key=7, secure=False):
     ...     print(tuple(x.shape), y.tolist(), int(mask.sum()))
-    (8, 2) [0, 1, 2, 4, 8, 9, 0, 0] 6
-    (8, 2) [0, 3, 4, 7, 0, 0, 0, 0] 4
-    (8, 2) [1, 6, 8, 0, 0, 0, 0, 0] 3
+    (8, 2) [1, 3, 7, 8, 0, 0, 0, 0] 4
+    (8, 2) [0, 1, 2, 3, 4, 9, 0, 0] 6
+    (8, 2) [1, 2, 3, 7, 8, 9, 0, 0] 6
 
     Guarantees: as for `CappedPoissonBatchSampler` and `PaddedCollate`. With several ranks each gets
     `ceil(max_batch_size / world_size)` rows at every step; the cap holds for the global batch. With

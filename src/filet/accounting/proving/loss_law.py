@@ -99,7 +99,7 @@ class Piece:
         rounded = 2 * UNIT * np.max(np.abs(means[:, None] * x) + np.square(means)[:, None], axis=0) + 8 * UNIT
         exponent = means[:, None] * x - (0.5 * np.square(means))[:, None]
         p, q, d = np.abs(weights) @ np.exp(exponent - exponent.max(axis=0))
-        with np.errstate(divide="ignore", invalid="ignore"):
+        with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
             share = np.fmin(2.0, 2.0 * d / np.minimum(p, q))
         return np.asarray(rounded * share + 4 * UNIT * np.abs(loss))
 
