@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import cached_property
 from typing import Protocol
 
@@ -18,6 +19,7 @@ from .searching.refinement import Direction, Exact, OneStepAnswers, Part
 from .terms import Adjacency, Analysis, Bounds, Phase
 
 _FAR = 1e12
+_MOST_LENDING = 50  # phases
 _CHANCE_ERROR = 1e-11  # relative, of the logarithm of a chance that is multiplied by numbers of steps
 # Extreme parameters overflow on the way to an answer or a refusal; what comes out is checked, so nobody needs warnings.
 _QUIET = np.errstate(over="ignore", divide="ignore", invalid="ignore")
@@ -57,7 +59,9 @@ class Run:
             else:
                 parts.append(_part(phase, adjacency))
         self.overflow, self.exposure = chance(overflow, _CHANCE_ERROR), chance(exposure, _CHANCE_ERROR)
-        self.directions = _directions(parts, squared_shift(gaussian), symmetric=adjacency is Adjacency.REPLACE_ONE)
+        self.directions = _directions(
+            _affordable(parts), squared_shift(gaussian), symmetric=adjacency is Adjacency.REPLACE_ONE
+        )
 
     @_QUIET
     def epsilon(self, delta: float) -> Bounds:
@@ -160,6 +164,13 @@ def _part(phase: Phase, adjacency: Adjacency) -> Part:
     refined = phase.analysis is Analysis.REFINED
     step = lending_step(scheme, sigma, adjacency, lenders(scheme.max_batch_size, sigma)) if refined else None
     return Part(law, phase.rounds, step)
+
+
+def _affordable(parts: list[Part]) -> list[Part]:
+    """Lending takes some 20 ms a phase: of very many phases, those whose full batches matter most may use it."""
+    lending = sorted((part for part in parts if part.step), key=lambda part: part.steps * part.step.weights.c)  # type: ignore[union-attr]
+    spared = {id(part) for part in lending[:-_MOST_LENDING]}
+    return [replace(part, step=None) if id(part) in spared else part for part in parts]
 
 
 def _directions(parts: list[Part], gaussian: Bounds, *, symmetric: bool) -> list[Answers]:
