@@ -2,7 +2,7 @@
 
     python benchmarks/bench_shapes.py [--quick]
 
-Prints a table, writes results/shapes.json and draws figures/shapes.svg. Everything runs on the processor, one thread.
+Prints a table, writes results/shapes.json and draws figures/shapes.svg (and the documentation's copy). Everything runs on the processor, one thread.
 
 Shapes: "variable" is plain Poisson sampling, a batch as large as it is drawn (Opacus's loader). "power of two" pads it to the
 next power of two. "capped" is filet's, with overflow="reject": every batch has `ROWS` rows. All have the same mean batch,
@@ -175,6 +175,10 @@ def measure(shape: str, run: str, steps: int) -> Result:
     )  # fmt: skip
 
 
+def rate(value: float) -> str:
+    return f"{value:,.0f}" if value >= 10 else f"{value:.1f}"
+
+
 def report(results: list[Result]) -> str:
     """The table, in Markdown."""
     lines = [
@@ -184,8 +188,8 @@ def report(results: list[Result]) -> str:
     for r in results:
         compilations = "-" if r.run == "torch eager" else f"{r.compilations}{' (limit)' if r.gave_up else ''}"
         lines.append(
-            f"| {r.shape} | {r.run} | {compilations} | {r.shapes_seen} | {r.rows_wasted:.1%} | {r.steps_per_second:.3g}"
-            f" | {r.later_steps_per_second:.3g} | {r.epsilon:.3f} |"
+            f"| {r.shape} | {r.run} | {compilations} | {r.shapes_seen} | {r.rows_wasted:.1%} | {rate(r.steps_per_second)}"
+            f" | {rate(r.later_steps_per_second)} | {r.epsilon:.3f} |"
         )
     return "\n".join(lines)
 
@@ -208,10 +212,10 @@ def draw(results: list[Result]) -> None:
     axes.set_ylabel("steps per second, compilations included")
     axes.set_title(f"DP-SGD on the processor, {results[0].steps} steps; above the bars: compilations", fontsize=10)
     axes.legend(title="batches", fontsize=8)
-    target = HERE / "figures" / "shapes.svg"
-    part = target.with_name(target.name + ".part")
-    figure.savefig(part, format="svg")
-    os.replace(part, target)
+    for target in (HERE / "figures" / "shapes.svg", HERE.parent / "docs" / "_static" / "shapes.svg"):
+        part = target.with_name(target.name + ".part")
+        figure.savefig(part, format="svg")
+        os.replace(part, target)
 
 
 def main() -> None:

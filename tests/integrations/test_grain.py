@@ -7,6 +7,7 @@ import pickle
 import grain
 import numpy as np
 import pytest
+from absl import flags
 
 import filet
 from filet.integrations.grain import CappedBatchSource, batches
@@ -89,7 +90,8 @@ def test_grain_shards_share_each_batch_evenly():
 
 @pytest.mark.parametrize("workers", [0, pytest.param(2, marks=pytest.mark.slow)])
 def test_grain_loader_reads_the_source(workers):
-    source = CappedBatchSource(Records(), SCHEME.sampler(KEY), 12)
+    flags.FLAGS.mark_as_parsed()  # grain's workers read absl's flags, which only an absl program parses
+    source = CappedBatchSource(DATA if workers else Records(), SCHEME.sampler(KEY), 12)
     order = grain.samplers.SequentialSampler(num_records=12, shard_options=grain.sharding.NoSharding())
     loader = grain.DataLoader(data_source=source, sampler=order, worker_count=workers)
     assert_same(list(loader), list(batches(DATA, SCHEME, 12, KEY)))
