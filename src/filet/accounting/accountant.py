@@ -57,7 +57,7 @@ class Accountant:
     >>> accountant.compose(scheme, noise_multiplier=1.0, steps=1_000)
     >>> accountant.compose_gaussian(noise_multiplier=5.0)
     >>> round(accountant.epsilon(delta=1e-5), 3)
-    1.058
+    1.04
 
     Under add-remove adjacency the guarantee is for data sets of one public size (`dataset_size`, the larger of the two
     neighbours), so all schemes must agree on it.
