@@ -89,21 +89,23 @@ def check_profiles(rows: Iterable[Row], every: int) -> tuple[int, int]:
     return asked, refused
 
 
-def check_composed(rows: Iterable[Row]) -> None:
+def check_composed(rows: Iterable[Row], *, costly: bool) -> None:
+    """Deltas of all rows, and epsilons; those of hits told apart take seconds, as delta falls in steps there."""
     for row in rows:
         curve, epsilon, truth, error = run_curve(row), float(row["epsilon"]), mpf(row["delta"]), mpf(row["error"])
         assert holds(curve.delta_bounds(epsilon), truth, error), (row, curve.delta_bounds(epsilon))
-        if 1e-285 < truth < 0.999:
+        if 1e-285 < truth < 0.999 and (costly or row["part"] != "apart"):
             check_epsilon(curve, epsilon, truth, error)
 
 
 def test_one_step_profiles_lie_in_their_bounds() -> None:
-    asked, refused = check_profiles(list(table("profiles"))[::8], every=4)
+    asked, refused = check_profiles(list(table("profiles"))[::9], every=7)
+    assert asked > 3
     assert refused <= 0.1 * asked
 
 
 def test_composed_runs_lie_in_their_bounds() -> None:
-    check_composed(list(table("composed"))[::10])
+    check_composed(list(table("composed"))[::10], costly=False)
 
 
 @pytest.mark.slow
@@ -117,7 +119,7 @@ def test_every_kept_profile_lies_in_its_bounds() -> None:
 def test_every_composed_run_lies_in_its_bounds() -> None:
     rows = list(table("composed"))
     assert len(rows) >= 500
-    check_composed(rows)
+    check_composed(rows, costly=True)
 
 
 @pytest.mark.slow
