@@ -10,6 +10,7 @@ import pytest
 from scipy.special import ndtr, ndtri
 from tests.accounting.laws import NOTHING
 
+import filet
 from filet import Adjacency, Analysis, Bounds, CappedPoisson, Phase
 from filet.accounting.proving.closed_form import gaussian_log_delta
 from filet.accounting.run import Run
@@ -219,3 +220,15 @@ def test_a_table_of_the_power_ends_its_lines_when_its_budget_is_spent_and_stays_
     assert looks[:3] == ["quick"] * 3
     assert set(looks[3:]) == {"spent"}
     assert made(Known()).power(1e-3) <= found <= 1.0
+
+
+def test_of_many_phases_those_whose_full_batches_matter_most_lend() -> None:
+    accountant = filet.Accountant("zero-out")
+    for number in range(60):  # equal schemes: none matters more than another
+        accountant.compose(filet.CappedPoisson(1_000, 0.05, 50), 1.0 + number / 100, 1)
+    accountant.compose(filet.CappedPoisson(1_000, 0.05, 50), 3.0, 500)
+    direction: Any = accountant.curve()._run.directions[0]
+    lending = [part.step is not None for part in direction.parts]
+    assert sum(lending) == 50
+    assert lending[-1]  # the most steps
+    assert [part.steps for part in direction.parts] == [1] * 60 + [500]

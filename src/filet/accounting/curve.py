@@ -57,7 +57,9 @@ class PrivacyCurve:
 
     Guarantees: `epsilon` and `delta` are upper bounds, for both directions of the adjacency, of the dominating pair
     of the chosen analysis, including every numerical error. The `..._bounds` methods give the interval in which the
-    exact value lies; for epsilon it is at most max(0.1 %, 1e-4) wide, or `NotCertifiedError` is raised.
+    exact value lies; for epsilon it is at most max(0.1 %, 1e-4) wide, or `NotCertifiedError` is raised. Where lending
+    lowers the bound of truncated batches, that value is the bound on the nodes chosen for this one question: the upper
+    ends are proven, while two questions may differ by a little more than their intervals say.
     """
 
     @certified

@@ -168,9 +168,9 @@ def _part(phase: Phase, adjacency: Adjacency) -> Part:
 
 def _affordable(parts: list[Part]) -> list[Part]:
     """Lending takes some 20 ms a phase: of very many phases, those whose full batches matter most may use it."""
-    lending = sorted((part for part in parts if part.step), key=lambda part: part.steps * part.step.weights.c)  # type: ignore[union-attr]
-    spared = {id(part) for part in lending[:-_MOST_LENDING]}
-    return [replace(part, step=None) if id(part) in spared else part for part in parts]
+    matters = [part.steps * part.step.weights.c if part.step else 0.0 for part in parts]
+    first = set(sorted(range(len(parts)), key=lambda i: -matters[i])[:_MOST_LENDING])
+    return [part if i in first else replace(part, step=None) for i, part in enumerate(parts)]
 
 
 def _directions(parts: list[Part], gaussian: Bounds, *, symmetric: bool) -> list[Answers]:
