@@ -17,7 +17,7 @@ from .._numbers import round_down, round_up
 from .._progress import Progress, reported
 from .._public import public
 from .._tables import text_table
-from ..accounting.terms import Adjacency, Analysis
+from ..accounting.terms import Adjacency, AdjacencyName, Analysis
 from ..errors import NoSolutionError
 from ..scheme import CappedPoisson
 from .hardware import checked_settings
@@ -103,7 +103,7 @@ def plan(
     max_batch_size: int | Iterable[int],
     epsilon: float,
     delta: float,
-    adjacency: Adjacency | str,
+    adjacency: Adjacency | AdjacencyName,
     steps: int | Iterable[int] | None = None,
     hardware_epochs: float | None = None,
     cycle_length: int = 1,
