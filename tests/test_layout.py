@@ -20,7 +20,7 @@ SOURCE = ROOT / "src" / "filet"
 ORDER = """
 _public errors _checks _files _numbers _tables _progress _binomial _binomial_ranges scheme
 sampling.keys sampling.streams sampling.draws sampling.exact_sizes sampling.size_law sampling.partition sampling.batch
-sampling.ahead sampling.sampler sampling.noise sampling.mechanism sampling.p_values sampling.size_checks sampling.member_checks sampling.audits
+sampling.ahead sampling.sampler sampling.passes sampling.noise sampling.mechanism sampling.p_values sampling.size_checks sampling.member_checks sampling.audits
 checking.theorems checking.lattice
 accounting.terms
 accounting.proving.rounding accounting.proving.loss_law accounting.proving.tails accounting.proving.lending
