@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from . import _checks
 from ._binomial import hazard, log_cdf, log_pmf, log_pmf_ratio, log_sf
 from ._public import public
+from ._tables import html_table
 
 if TYPE_CHECKING:
     from .sampling.sampler import Sampler
@@ -217,6 +218,19 @@ class CappedPoisson:
             "overflow": self.overflow.value,
             "cycle_length": self.cycle_length,
         }
+
+    def _repr_html_(self) -> str:
+        """The scheme's public facts, for notebooks."""
+        facts = {
+            "examples": f"{self.dataset_size}",
+            "groups": f"{self.cycle_length} of {self.group_size} examples" if self.cycle_length > 1 else "",
+            "sampling probability": repr(self.sampling_probability),
+            "mean Poisson draw": f"{self.poisson_batch_size:.2f} examples",
+            "cap": f"{self.max_batch_size} rows, then {self.overflow}" if self.capped else "none",
+            "mean batch": f"{self.expected_batch_size:.2f} examples, {100 * self.utilization:.1f} % of the rows",
+            "draws above the cap": f"{self.overflow_probability:.2g}" if self.capped else "",
+        }
+        return html_table(("", ""), [pair for pair in facts.items() if pair[1]], "CappedPoisson")
 
     def checked_steps(self, steps: int | None, epochs: float | None) -> int:
         """The number of steps, given as such or by `epochs`; exactly one of them."""

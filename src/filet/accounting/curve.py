@@ -11,7 +11,9 @@ import numpy as np
 
 from .. import _checks
 from .._checks import Number, Numbers
+from .._numbers import round_up
 from .._public import public
+from .._tables import html_table
 from ..errors import FiletError, NotCertifiedError
 from .proving.combining import squared_shift
 from .proving.loss_law import Array
@@ -101,8 +103,45 @@ class PrivacyCurve:
         size = "any" if self.dataset_size is None else self.dataset_size
         return f"PrivacyCurve({self.adjacency}, dataset_size={size}, steps={self.steps}, analysis={analyses})"
 
+    def _repr_html_(self) -> str:
+        """What was composed, and epsilon at deltas below 1 / dataset_size, for notebooks."""
+        rows = [
+            (
+                f"{phase.steps} steps",
+                f"noise multiplier {phase.noise_multiplier:g}, {phase.analysis} analysis; {phase.scheme.dataset_size}"
+                f" examples, mean draw {phase.scheme.poisson_batch_size:.1f},"
+                + (
+                    f" cap {phase.scheme.max_batch_size}, {phase.scheme.overflow}" if phase.scheme.capped else " no cap"
+                ),
+            )
+            for phase in self.phases
+        ]
+        rows += [(f"{count} Gaussian releases", f"noise multiplier {sigma:g}") for sigma, count in self.releases]
+        decade = math.floor(-math.log10(max((phase.scheme.dataset_size for phase in self.phases), default=1e5)))
+        for power in (decade, decade - 1, decade - 3):
+            try:
+                found = round_up(self.epsilon(10.0**power), zeros=True)
+            except NotCertifiedError:
+                found = "not certified"
+            rows.append((f"epsilon at delta = 1e{power:03d}", found))
+        return html_table(("", ""), rows, f"PrivacyCurve, {self.adjacency}")
+
     @overload
     def epsilon(self, delta: Number) -> float: ...
+    def _repr_html_(self) -> str:
+        """What was composed, and epsilon at deltas below 1 / dataset_size, for notebooks."""
+        rows = [(f"{phase.steps} steps", f"noise multiplier {phase.noise_multiplier:g}, {phase.scheme.overflow},"
+                 f" {phase.analysis} analysis, {phase.scheme}") for phase in self.phases]  # fmt: skip
+        rows += [(f"{count} Gaussian releases", f"noise multiplier {sigma:g}") for sigma, count in self.releases]
+        decade = math.floor(-math.log10(max((phase.scheme.dataset_size for phase in self.phases), default=1e5)))
+        for power in (decade, decade - 1, decade - 3):
+            try:
+                found = round_up(self.epsilon(10.0**power), zeros=True)
+            except NotCertifiedError:
+                found = "not certified"
+            rows.append((f"epsilon at delta = 1e{power:03d}", found))
+        return html_table(("", ""), rows, f"PrivacyCurve, {self.adjacency}")
+
     @overload
     def epsilon(self, delta: Numbers) -> Array: ...
     @certified
