@@ -28,13 +28,16 @@ from .tilts import propose_evidence
 
 MANY = 32  # phases from which it pays
 _MOST_GROUPS = 40
-# Phases within this are alike: in the logarithm of the noise, in that of the rate, in deviations of the batch size.
-_ALIKE = np.array([0.06, 0.2, 0.25])
+# Phases within this are alike: in the logarithm of the noise and of the rate, in deviations of the batch size, and in the
+# logarithms of the weights of up to three pieces.
+_ALIKE = np.array([0.06, 0.2, 0.25, 2.0, 2.0, 2.0])
+_LIGHTEST = -60.0  # of such a logarithm
 _FARTHEST = 8.0  # deviations beyond which a cap is simply far away
 _LEAST = 1e-3  # epsilons below it are left to the general search
 _CELLS = 300  # of a law that lends nothing
 _LEVELS = 2  # of finer cells
-_SPARE = 2e-3  # relative: how far the few may be off
+_GAP, _MOST_GAPS = 0.1, 300  # deviations between cells where a neighbour has none
+_SPARE, _ABOVE = 2e-3, 1.05  # relative: how far the few may be off
 
 
 def _features(part: Part) -> Array:
@@ -44,7 +47,9 @@ def _features(part: Part) -> Array:
     if part.step:
         n, p = part.step.n, part.step.p
         cap = min(max((part.step.cap - n * p) / math.sqrt(n * p * (1.0 - p)), -_FARTHEST), _FARTHEST)
-    return np.array([math.log(far), math.log(max(part.law.difference, 1e-300)), cap]) / _ALIKE
+    weights = [max(math.log(sum(piece.p) + sum(piece.q)), _LIGHTEST) for piece in part.law.pieces]
+    where = [math.log(far), math.log(max(part.law.difference, 1e-300)), cap, *weights[:3], *[0.0] * (3 - len(weights))]
+    return np.array(where) / _ALIKE
 
 
 def groups(parts: Sequence[Part]) -> list[list[int]]:
@@ -176,22 +181,25 @@ class Crowd(Direction):
         """Whether epsilon(delta) <= epsilon is proven by a quick look; False means "not known"."""
         log_delta = math.log(delta)
         few = self._few(log_delta)
-        if not few.at_most(epsilon * (1.0 + _SPARE), delta):
-            return False
-        cells = few.fitted(epsilon, log_delta, _CELLS)
+        guess = few.epsilon(delta).upper
+        if not _LEAST < guess <= epsilon * (1.0 + _SPARE):
+            return guess <= _LEAST and super().at_most(epsilon, delta)
+        at = min(epsilon, guess * _ABOVE)  # far above the answer there is little to read
+        cells = few.fitted(at, log_delta, _CELLS)
         view = self.view(self._all(cells, log_delta), above=True)
-        first = propose_evidence(few.view(cells, above=True), epsilon, log_delta, 1.0)
-        return proves(_like(first, view), epsilon, log_delta)
+        first = propose_evidence(few.view(cells, above=True), at, log_delta, 1.0)
+        return proves(_like(first, view), at, log_delta)
 
 
 def _alike(cells: Cells, law: LossLaw) -> Cells:
-    """A law in the cells of one like it: those of an interval with an end move with that end."""
+    """A law in the cells of one like it, with some more where its interval ends further out."""
     edges = []
     for one, piece in zip(cells.cuts, law.pieces, strict=True):
-        inner, move = one.x[1:-1], 0.0
-        if math.isfinite(one.x[0]) != math.isfinite(one.x[-1]):
-            move = piece.low - one.x[0] if math.isfinite(one.x[0]) else piece.high - one.x[-1]
-        edges.append(inner + move)
+        inner = one.x[1:-1]
+        for end, own in ((one.x[0], piece.low), (one.x[-1], piece.high)):
+            if math.isfinite(end) and math.isfinite(own) and abs(own - end) > _GAP:
+                inner = np.append(inner, np.arange(min(end, own), max(end, own), _GAP)[:_MOST_GAPS])
+        edges.append(inner)
     return cut(law, edges)
 
 
