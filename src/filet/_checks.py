@@ -97,10 +97,10 @@ def step_count(value: Any, name: str = "steps") -> int:
     return integer(name, value, low=0, remedy="pass the whole number of training steps")
 
 
-def steps_of_epochs(epochs: float, exact: float) -> int:
+def steps_of_epochs(epochs: float, exact: float, name: str = "epochs") -> int:
     """The whole number of steps that `epochs` take, from the exact one."""
     if not exact <= MAX_INTEGER:
-        raise fail(f"epochs={show(epochs)} take {exact:.3g} steps, above 2**63 - 1; pass fewer epochs")
+        raise fail(f"{name}={show(epochs)} take {exact:.3g} steps, above 2**63 - 1; pass fewer epochs")
     return math.ceil(exact)
 
 

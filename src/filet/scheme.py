@@ -94,6 +94,51 @@ class CappedPoisson:
                 " leaves overflow='reject' no batch to accept; pass overflow='truncate' or a smaller probability"
             )
 
+    @classmethod
+    def from_batch_size(
+        cls,
+        dataset_size: int,
+        poisson_batch_size: float,
+        max_batch_size: int,
+        overflow: Overflow | OverflowName = Overflow.TRUNCATE,
+        cycle_length: int = 1,
+    ) -> CappedPoisson:
+        """The scheme whose Poisson batches have this mean size before the cap, instead of a sampling probability.
+
+        >>> CappedPoisson.from_batch_size(dataset_size=1000, poisson_batch_size=10, max_batch_size=16).sampling_probability
+        0.01
+
+        Arguments:
+            poisson_batch_size: mean size of a Poisson draw, in (0, group_size].
+            dataset_size, max_batch_size, overflow, cycle_length: as for `CappedPoisson`.
+        """
+        whole = cls(dataset_size, 1.0, max_batch_size, Overflow.TRUNCATE, cycle_length)  # checks the public numbers
+        remedy = "pass the mean number of examples in a Poisson batch, before the cap"
+        rule = f"in (0, {whole.group_size}]"
+        mean = _checks.real("poisson_batch_size", poisson_batch_size, rule=rule, remedy=remedy)
+        if not 0.0 < mean <= whole.group_size:
+            raise _checks.fail(f"poisson_batch_size={_checks.show(mean)} is not {rule}; {remedy}")
+        return cls(whole.dataset_size, mean / whole.group_size, whole.max_batch_size, overflow, whole.cycle_length)
+
+    @property
+    def poisson_batch_size(self) -> float:
+        """Mean number of examples in a Poisson draw, before the cap: `sampling_probability * group_size`."""
+        return self.sampling_probability * self.group_size
+
+    def steps_of_epochs(self, epochs: float) -> int:
+        """The least number of steps whose Poisson draws, before the cap, hold `epochs * dataset_size` examples on average.
+
+        >>> CappedPoisson(dataset_size=1000, sampling_probability=0.015, max_batch_size=32).steps_of_epochs(3)
+        200
+        """
+        remedy = "pass the number of passes over the data set"
+        passes = _checks.real("epochs", epochs, rule="in [0, inf)", remedy=remedy)
+        if not 0.0 <= passes < math.inf:
+            raise _checks.fail(f"epochs={_checks.show(passes)} is not in [0, inf); {remedy}")
+        exact = passes * self.dataset_size / self.poisson_batch_size
+        # 3 epochs at rate 0.3 are 10 steps, although 3 / 0.3 is a hair above 10 in floating point.
+        return _checks.steps_of_epochs(passes, exact * (1 - 1e-12))
+
     @property
     def overflow_probability(self) -> float:
         """Chance that one Poisson draw exceeds the cap, so that the overflow policy has to act."""
@@ -119,7 +164,7 @@ class CappedPoisson:
 
     @property
     def expected_batch_size(self) -> float:
-        """Mean number of examples in a batch, after the cap."""
+        """Mean number of examples in a batch, after the cap; before it, the mean is `poisson_batch_size`."""
         return min(self.group_size * self.inclusion_probability, float(self.max_batch_size))
 
     @property

@@ -105,7 +105,7 @@ def plan(
     delta: float,
     adjacency: Adjacency | str,
     steps: int | Iterable[int] | None = None,
-    epochs: float | None = None,
+    hardware_epochs: float | None = None,
     cycle_length: int = 1,
     progress: Progress | None = None,
 ) -> Plan:
@@ -128,13 +128,13 @@ def plan(
         max_batch_size: rows that the hardware takes at once; several to compare.
         epsilon, delta, adjacency: the privacy target.
         steps: number of training steps; several to compare. Or:
-        epochs: hardware rows in passes over the data, so that steps = ceil(epochs * dataset_size / max_batch_size)
-            and every `max_batch_size` costs the same.
+        hardware_epochs: rows that the hardware processes, padding included, in data sets, so that steps =
+            ceil(hardware_epochs * dataset_size / max_batch_size) and every `max_batch_size` costs the same.
         cycle_length: number of groups of cyclic sampling, as for `CappedPoisson`.
         progress: called with the share of the work done and a label.
     """
     target = Target.checked(epsilon, delta, adjacency, Analysis.REFINED)
-    settings = checked_settings(dataset_size, max_batch_size, steps, epochs, cycle_length)
+    settings = checked_settings(dataset_size, max_batch_size, steps, hardware_epochs, cycle_length)
     tries = [(*setting, strategy) for setting in settings for strategy in _TRIED]
     options: list[Option] = []
     skipped: list[str] = []
