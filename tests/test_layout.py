@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ast
 import importlib
-import re
 import subprocess
 import sys
 from pathlib import Path
@@ -218,6 +217,7 @@ def test_rooms_tests_and_pages_have_the_same_names() -> None:
         assert (ROOT / "docs" / f"{room.name}.md").exists(), room.name
 
 
+@pytest.mark.long
 def test_no_test_has_quietly_disappeared() -> None:
     command = [sys.executable, "-m", "pytest", "--collect-only", "-q", "-p", "no:cacheprovider", "-p", "no:xdist"]
     command += [WITHOUT_FRAMEWORKS]
