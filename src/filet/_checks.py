@@ -7,7 +7,7 @@ import math
 import operator
 import os
 import reprlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any, TypeVar
 
 import numpy as np
@@ -16,6 +16,10 @@ from numpy.typing import NDArray
 from .errors import InvalidArgumentError
 
 MAX_INTEGER = 2**63 - 1
+
+# For type checkers: one number, and an array or lists of numbers.
+Number = float | np.floating[Any] | np.integer[Any]
+Numbers = Sequence[float] | Sequence[Sequence[float]] | NDArray[np.floating[Any]] | NDArray[np.integer[Any]]
 
 _EnumT = TypeVar("_EnumT", bound=enum.Enum)
 

@@ -129,6 +129,7 @@ def test_to_dict_is_json_and_leads_back_to_the_options(planned: Plan) -> None:
         assert entry["sampling_probability"] == option.scheme.sampling_probability
 
 
+@pytest.mark.long
 def test_several_batches_at_equal_hardware_epochs_cost_the_same() -> None:
     found = plan(
         dataset_size=3_000, max_batch_size=[50, 100], hardware_epochs=4, epsilon=2.0, delta=1e-5, adjacency="zero-out"

@@ -280,7 +280,7 @@ def _epsilon(scheme: CappedPoisson, sigma: float, steps: int, delta: float, adja
     given: dict[str, Any] = {"noise_multiplier": sigma, "steps": steps, "adjacency": adjacency}
     if analysis == "attack":
         return epsilon_lower_bound(scheme, delta=delta, **given)
-    return float(account(scheme, analysis=analysis, **given).epsilon(delta))
+    return account(scheme, **given | {"analysis": analysis}).epsilon(delta)
 
 
 for _command in (calibrate, plan, sample, plot, certify, check):
