@@ -35,7 +35,7 @@ def account(
     >>> curve = account(scheme, noise_multiplier=1.0, steps=14_000, adjacency="zero-out")
     >>> from filet import round_up
     >>> round_up(curve.epsilon(delta=1e-5), 4)  # an upper bound is never rounded down
-    '2.742'
+    '2.741'
 
     Arguments:
         scheme: how batches are drawn.

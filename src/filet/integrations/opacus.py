@@ -60,7 +60,7 @@ class CappedPrivacyEngine(PrivacyEngine):
     ...     optimizer.step()
     >>> from filet import round_up
     >>> tuple(x.shape), round_up(engine.get_epsilon(delta=1e-5), 3)
-    ((64, 3), '1.98')
+    ((64, 3), '1.99')
 
     Guarantees: every batch has `max_batch_size` rows (with several ranks, an equal share). Padding contributes exactly
     zero, whatever the model makes of it; with ghost clipping, a model that makes it infinite is an error. The noisy sum is

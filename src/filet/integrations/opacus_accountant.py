@@ -29,7 +29,7 @@ class CappedAccountant(IAccountant):
     ...     accountant.step(noise_multiplier=1.0, sample_rate=scheme.sampling_probability)
     >>> from filet import round_up
     >>> len(accountant), round_up(accountant.get_epsilon(delta=1e-5), 3)
-    (100, '0.294')
+    (100, '0.293')
 
     Arguments:
         scheme: how batches are drawn.
