@@ -128,20 +128,6 @@ class PrivacyCurve:
 
     @overload
     def epsilon(self, delta: Number) -> float: ...
-    def _repr_html_(self) -> str:
-        """What was composed, and epsilon at deltas below 1 / dataset_size, for notebooks."""
-        rows = [(f"{phase.steps} steps", f"noise multiplier {phase.noise_multiplier:g}, {phase.scheme.overflow},"
-                 f" {phase.analysis} analysis, {phase.scheme}") for phase in self.phases]  # fmt: skip
-        rows += [(f"{count} Gaussian releases", f"noise multiplier {sigma:g}") for sigma, count in self.releases]
-        decade = math.floor(-math.log10(max((phase.scheme.dataset_size for phase in self.phases), default=1e5)))
-        for power in (decade, decade - 1, decade - 3):
-            try:
-                found = round_up(self.epsilon(10.0**power), zeros=True)
-            except NotCertifiedError:
-                found = "not certified"
-            rows.append((f"epsilon at delta = 1e{power:03d}", found))
-        return html_table(("", ""), rows, f"PrivacyCurve, {self.adjacency}")
-
     @overload
     def epsilon(self, delta: Numbers) -> Array: ...
     @certified

@@ -43,7 +43,7 @@ def lendable(weights: Weights, sigma: Number) -> bool:
 
     Proof: theory.md#lending
     """
-    noisy, known = (0.01 <= sigma) & (sigma <= 1e8), weights.error <= 1e-3
+    noisy, known = (sigma >= 0.01) & (sigma <= 1e8), weights.error <= 1e-3
     return bool(np.all(noisy & known & (np.minimum(weights.w, weights.tau) >= _LEAST_LIGHT)))
 
 
@@ -71,7 +71,7 @@ class Step:
     lenders: int
 
     def __post_init__(self) -> None:
-        inside = (1 < self.cap) & (self.cap < self.n) & (0.0 < self.p) & (self.p < 1.0) & (self.lenders < self.cap)
+        inside = (self.cap > 1) & (self.cap < self.n) & (self.p > 0.0) & (self.p < 1.0) & (self.lenders < self.cap)
         if not (np.all(inside) and self.lenders > 0 and lendable(self.weights, self.sigma)):
             raise NotCertifiedError(
                 f"lending is not computed for dataset_size={self.n}, p={self.p!r}, cap={self.cap}, noise "

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ...errors import InvalidArgumentError, NotCertifiedError
+from ..group import Command
 from ..options import (
     ADJACENCIES,
     ANALYSES,
@@ -20,7 +21,6 @@ from ..options import (
     run_from,
     run_options,
 )
-from ..group import Command
 from ..output import note, print_json, print_table, progress_bar, warn_of_delta
 
 if TYPE_CHECKING:
@@ -111,7 +111,9 @@ class Comparison:
             for policy, analysis in _kinds()
         ]
         tries = [(row, adjacency) for row in rows for adjacency in wanted]
-        for row, adjacency in reported(tries, progress, lambda one: f"{one[0]['policy']}, {one[0]['analysis']}, {one[1]}"):
+        for row, adjacency in reported(
+            tries, progress, lambda one: f"{one[0]['policy']}, {one[0]['analysis']}, {one[1]}"
+        ):
             try:
                 phases = self._phases(row["policy"], row["analysis"])
                 row["utilization"] = None if row["policy"] == "no cap" else _utilization(phases)
@@ -159,8 +161,10 @@ class Comparison:
 
 def _utilization(phases: list[Phase]) -> float | None:
     """Share of all the phases' rows that hold examples."""
-    rows = sum(phase.steps * phase.scheme.max_batch_size for phase in phases)
-    return sum(phase.steps * phase.scheme.expected_batch_size for phase in phases) / rows if rows else None
+    weights = [max(phase.steps, 1) for phase in phases]
+    rows = sum(weight * phase.scheme.max_batch_size for weight, phase in zip(weights, phases, strict=True))
+    used = sum(weight * phase.scheme.expected_batch_size for weight, phase in zip(weights, phases, strict=True))
+    return used / rows if rows else None
 
 
 def _kinds() -> list[tuple[str, str]]:
