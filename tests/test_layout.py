@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ast
 import importlib
-import re
 import subprocess
 import sys
 from pathlib import Path
@@ -45,7 +44,9 @@ integrations.opacus integrations.huggingface
 """.split()  # noqa: SIM905, a list of words
 # The one lazy upward import: a scheme makes its sampler.
 ALLOWED = {("scheme", "sampling.sampler")}
-FEWEST_TESTS = 1_800
+FEWEST_TESTS = 1_500
+# What the small suite leaves out, by path: whatever needs a framework. README and the workflows have the same words.
+WITHOUT_FRAMEWORKS = "--ignore-glob=*/integrations*"
 
 
 def module_name(path: Path) -> str:
@@ -216,8 +217,10 @@ def test_rooms_tests_and_pages_have_the_same_names() -> None:
         assert (ROOT / "docs" / f"{room.name}.md").exists(), room.name
 
 
+@pytest.mark.long
 def test_no_test_has_quietly_disappeared() -> None:
     command = [sys.executable, "-m", "pytest", "--collect-only", "-q", "-p", "no:cacheprovider", "-p", "no:xdist"]
+    command += [WITHOUT_FRAMEWORKS]
     lines = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout.splitlines()
     assert sum("::" in line for line in lines) >= FEWEST_TESTS
 
@@ -238,14 +241,6 @@ def test_public_names_are_pinned() -> None:
     assert set(filet.__all__) <= set(dir(filet))
     with pytest.raises(AttributeError, match="no attribute"):
         getattr(filet, "Poisson")  # noqa: B009  # type checkers refuse the plain form
-
-
-def test_the_changelog_and_the_package_agree_on_the_version() -> None:
-    changelog = (ROOT / "CHANGELOG.md").read_text()
-    newest = re.search(r"^## (\S+)", changelog, re.M)
-    assert newest is not None
-    assert newest.group(1) == filet.__version__
-    assert f'version = "{filet.__version__}"' in (ROOT / "pyproject.toml").read_text()
 
 
 def test_the_package_is_typed() -> None:

@@ -109,6 +109,7 @@ def report(margins: list[tuple[float, float]]) -> float:
     return float(np.mean([first < 0.1 and second < 0.1 for first, second in margins]))
 
 
+@pytest.mark.long
 def test_the_engine_agrees_with_ball_arithmetic() -> None:
     margins = judged(20, 1, lambda rng: ordinary(rng, most_steps=1e3))
     assert report(margins) > 0.6
