@@ -37,7 +37,8 @@ __all__ = [
     "run_job",
 ]
 
-_LINE = re.compile(r"filet\.(\w+Error): ([^\n]+?)(?: \[while running '[^\n]*)?$", re.M)
+_LINE = re.compile(r"filet\.(\w+Error): ([^\n]+)")
+_PLACE = re.compile(r" \[while running '.*", re.S)
 
 
 def run_job(examples: Any, write: WriteBatches, options: Any = None, *, id: str | None = None) -> None:
@@ -73,19 +74,17 @@ def run_job(examples: Any, write: WriteBatches, options: Any = None, *, id: str 
             if id is not None:
                 indexed = indexed | apache_beam.Values() | "Index by id" >> IndexExamples(id)
             _ = indexed | "Write batches" >> write
-    except FiletError:
-        raise
     except Exception as error:
         raise filet_error(error) or OutputError(f"the job failed: {_last_line(error)}; see its log") from error
 
 
 def filet_error(error: BaseException) -> FiletError | None:
-    """The error of filet's that made a job fail, from what Beam tells of it; None if it was another one."""
+    """The error of filet's that made a job fail, without what Beam adds to it; None if it was another one."""
+    if isinstance(error, FiletError):
+        return type(error)(_PLACE.sub("", str(error)))
     found = _LINE.findall(str(error))
-    if not found:
-        return None
-    kind = getattr(errors, found[-1][0], FiletError)
-    return kind(found[-1][1]) if issubclass(kind, FiletError) else None
+    kind = getattr(errors, found[-1][0], None) if found else None
+    return kind(_PLACE.sub("", found[-1][1])) if kind is not None else None
 
 
 def _last_line(error: BaseException) -> str:

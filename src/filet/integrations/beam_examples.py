@@ -1,4 +1,4 @@
-# mypy: disable-error-code="import-untyped, import-not-found", allow-subclassing-any, allow-untyped-calls
+# mypy: disable-error-code="import-untyped, import-not-found, type-arg", allow-subclassing-any, allow-untyped-calls
 """Examples from sharded files, numbered 0 to n - 1: Parquet, TFRecord and Avro, on any of Beam's file systems."""
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import apache_beam as beam
 import numpy as np
 from apache_beam.io.filesystem import CompressionTypes
 from apache_beam.io.filesystems import FileSystems
+from apache_beam.transforms import combiners
 
 from filet import _checks
 from filet.errors import InvalidArgumentError
@@ -58,7 +59,7 @@ class ReadExamples(beam.PTransform):
             | "Spread" >> beam.Reshuffle()
         )
         counts = files | "Count" >> beam.Map(lambda path, form: (path, _extent(path, form)), self._format)
-        offsets = counts | "Counts" >> beam.combiners.ToList() | "Add up" >> beam.Map(offsets_of)
+        offsets = counts | "Counts" >> combiners.ToList() | "Add up" >> beam.Map(offsets_of)
         return files | "Read" >> beam.FlatMap(_numbered, self._format, beam.pvalue.AsSingleton(offsets))
 
 

@@ -1,4 +1,4 @@
-# mypy: disable-error-code="import-untyped, import-not-found", allow-subclassing-any, allow-untyped-calls
+# mypy: disable-error-code="import-untyped, import-not-found, type-arg", allow-subclassing-any, allow-untyped-calls
 """Batches into files, one for each range of steps, whole or not at all; and the manifest, last."""
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from typing import Any
 import apache_beam as beam
 from apache_beam.io.filesystem import CompressionTypes
 from apache_beam.io.filesystems import FileSystems
+from apache_beam.transforms import combiners
 
 from filet import _checks
 from filet._files import whole_file
@@ -85,7 +86,7 @@ class WriteBatches(beam.PTransform):
         files = (
             ranges
             | "Write" >> beam.Map(_write_range, self.run, self._path, self._form, known)
-            | "Files" >> beam.combiners.ToList()
+            | "Files" >> combiners.ToList()
         )
         names = beam.pvalue.AsSingleton(key)
         return files | "Manifest" >> beam.Map(_write_manifest, self.run, self._path, self._form, known, names)

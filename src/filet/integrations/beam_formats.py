@@ -178,7 +178,7 @@ def _write_tfrecord(file: BinaryIO, batches: Iterable[StoredBatch], fields: Fiel
         feature = example.features.feature
         feature["filet_step"].int64_list.value.append(batch.step)
         feature["filet_indices"].int64_list.value.extend(batch.indices.tolist())
-        feature["filet_mask"].int64_list.value.extend(batch.mask.tolist())
+        feature["filet_mask"].int64_list.value.extend(batch.mask.astype(int).tolist())
         for field in fields:
             array = batch.data[field.name]
             values = array.tolist() if field.dtype == BYTES else [array.tobytes()]

@@ -1,4 +1,4 @@
-# mypy: disable-error-code="import-untyped, import-not-found", allow-subclassing-any, allow-untyped-calls
+# mypy: disable-error-code="import-untyped, import-not-found, type-arg", allow-subclassing-any, allow-untyped-calls
 """Dense indices 0 to n - 1 for examples that have none: by shard and position, or by a unique id in sorted order."""
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import apache_beam as beam
+from apache_beam.transforms import combiners
 
 from filet import _checks
 from filet.errors import InvalidArgumentError
@@ -61,7 +62,7 @@ class IndexExamples(beam.PTransform):
 
 def _by_position(placed: Any) -> Any:
     extents = placed | "Positions" >> beam.Map(_position) | "Count shards" >> beam.CombinePerKey(_extent)
-    offsets = extents | "Shards" >> beam.combiners.ToList() | "Add up" >> beam.Map(offsets_of)
+    offsets = extents | "Shards" >> combiners.ToList() | "Add up" >> beam.Map(offsets_of)
     return placed | "Number" >> beam.Map(_number, beam.pvalue.AsSingleton(offsets))
 
 
@@ -119,13 +120,13 @@ def _by_id(examples: Any, id: str | Callable[[Any], Any], ranges: int) -> Any:
     named = examples | "Ids" >> beam.Map(lambda example: (_id_of(example, id), example))
     ids = named | "Only ids" >> beam.Keys()
     # The ids with the smallest hashes: a sample that depends on the ids alone.
-    smallest = beam.combiners.Top.Of(_SAMPLE_PER_RANGE * ranges, key=_hash, reverse=True)
+    smallest = combiners.Top.Of(_SAMPLE_PER_RANGE * ranges, key=_hash, reverse=True)
     cuts = beam.pvalue.AsSingleton(ids | "Sample" >> smallest | "Cuts" >> beam.Map(_cuts, ranges))
     counts = ids | "Range of id" >> beam.Map(lambda one, cuts: (bisect.bisect_right(cuts, one), 1), cuts)
     offsets = (
         counts
         | "Count ranges" >> beam.CombinePerKey(sum)
-        | "Ranges" >> beam.combiners.ToList()
+        | "Ranges" >> combiners.ToList()
         | "Add up" >> beam.Map(lambda found: offsets_of((name, (count, 0, count - 1)) for name, count in found))
     )
     return (

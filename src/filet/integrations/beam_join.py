@@ -1,4 +1,4 @@
-# mypy: disable-error-code="import-untyped, import-not-found", allow-subclassing-any, allow-untyped-calls
+# mypy: disable-error-code="import-untyped, import-not-found, type-arg", allow-subclassing-any, allow-untyped-calls
 """The distributed join: which examples each step takes, the examples by index, and the rows of each range of steps."""
 
 from __future__ import annotations
@@ -168,7 +168,7 @@ class Join(beam.DoFn):
     def __init__(self, run: Run) -> None:
         self._run = run
 
-    def process(self, element: Any, fields: Fields) -> Iterator[tuple[int, Chunk, bytes]]:
+    def process(self, element: Any, fields: Fields) -> Iterator[tuple[int, tuple[Chunk, bytes]]]:
         block, grouped = element
         rows = Rows(fields, grouped["examples"])
         first = block * self._run.rows_per_key

@@ -90,8 +90,8 @@ class Manifest:
             fields = tuple(Field(one["name"], one["dtype"], tuple(one["shape"])) for one in content["fields"])
             files = tuple(StoredFile(**one) for one in content["files"])
             scheme = CappedPoisson(**content["scheme"])
-            names = ("secure", "start", "steps", "fingerprint")
-            return cls(content["format"], scheme, *(content[name] for name in names), fields, files)
+            plain = {name: content[name] for name in ("secure", "start", "steps", "fingerprint")}
+            return cls(form=content["format"], scheme=scheme, fields=fields, files=files, **plain)
         except (ValueError, TypeError, KeyError, AttributeError, FiletError):
             raise StateError(
                 f"{path!r} is damaged or no manifest of batches; restore it, or run the job again"

@@ -29,6 +29,7 @@ from ..options import (
     scheme_options,
 )
 from ..output import describe_run, note, print_json, print_pairs, print_table, progress_bar
+from .beam import beam
 from .certificates import certify, check
 from .files import plot, sample
 from .search import calibrate, plan
@@ -283,5 +284,5 @@ def _epsilon(scheme: CappedPoisson, sigma: float, steps: int, delta: float, adja
     return float(account(scheme, analysis=analysis, **given).epsilon(delta))
 
 
-for _command in (calibrate, plan, sample, plot, certify, check):
+for _command in (beam, calibrate, plan, sample, plot, certify, check):
     main.add_command(_command)
