@@ -11,6 +11,8 @@ import fastavro
 import numpy as np
 import pyarrow
 import pyarrow.parquet
+from apache_beam.io.filesystem import BeamIOError, FileMetadata
+from apache_beam.io.localfilesystem import LocalFileSystem
 from apache_beam.options.pipeline_options import PipelineOptions
 
 import filet
@@ -121,3 +123,40 @@ def assert_is_the_samplers(batches, sampler, data, texts=None) -> None:
 
 def sampler_of(scheme, key: KeyFile, **more):
     return scheme.sampler(Path(os.fspath(key.path)).read_bytes(), **more)
+
+
+class VaultFileSystem(LocalFileSystem):
+    """This machine's files under another scheme, so that they are reached as those of an object store are."""
+
+    @classmethod
+    def scheme(cls):
+        return "vault"
+
+    def join(self, basepath, *paths):
+        return "/".join([basepath.rstrip("/"), *paths])
+
+    def _list(self, dir_or_prefix):
+        for one in super()._list(_bare(dir_or_prefix)):
+            yield FileMetadata(f"vault://{_bare(one.path)}", one.size_in_bytes, one.last_updated_in_seconds)
+
+    def _path_open(self, path, *more, **others):
+        return super()._path_open(_bare(path), *more, **others)
+
+    def create(self, path, *more, **others):
+        return super().create(_bare(path), *more, **others)
+
+    def rename(self, sources, targets):
+        for target in targets:
+            if os.path.exists(_bare(target)):  # as on some file systems
+                raise BeamIOError("Rename operation failed", {target: FileExistsError(target)})
+        super().rename([*map(_bare, sources)], [*map(_bare, targets)])
+
+    def exists(self, path):
+        return super().exists(_bare(path))
+
+    def delete(self, paths):
+        super().delete([*map(_bare, paths)])
+
+
+def _bare(path: str) -> str:
+    return path.removeprefix("vault://")

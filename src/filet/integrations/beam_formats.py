@@ -77,7 +77,7 @@ def from_arrow(array: Any, field: Field) -> NDArray[Any]:
     rows = len(array)
     for _ in field.shape:
         array = array.flatten()
-    return np.asarray(array.to_numpy(zero_copy_only=False)).astype(field.dtype, copy=False).reshape(rows, *field.shape)
+    return np.array(array.to_numpy(zero_copy_only=False), dtype=field.dtype).reshape(rows, *field.shape)
 
 
 def _write_parquet(file: BinaryIO, batches: Iterable[StoredBatch], fields: Fields) -> None:
@@ -205,7 +205,7 @@ def _from_raw(raw: Any, field: Field, rows: int) -> NDArray[Any]:
         values = np.empty(rows, dtype=object)
         values[:] = raw
         return values
-    return np.frombuffer(raw, dtype=field.dtype).reshape(rows, *field.shape)
+    return np.frombuffer(raw, dtype=field.dtype).reshape(rows, *field.shape).copy()  # writable, as `take` gives them
 
 
 # --- Avro: a record is a batch, with every array's type and shape beside its bytes ---------------------------------
