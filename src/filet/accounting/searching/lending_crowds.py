@@ -14,6 +14,7 @@ from ..proving.cells import Discrete
 from ..proving.hull import dominating, reverse
 from ..proving.lending import Step, part, stacked
 from ..proving.loss_law import Array
+from ..terms import Adjacency
 from .grids import Focus
 from .lending_shares import KNOTS, Laws, Query, Seen, Shares, improved, places, rare, resolved, settle, symmetric
 
@@ -61,11 +62,25 @@ class Model:
         return improved(stack, where, share, tilt[column] * (1.0 - right) + tilt[column + 1] * right)
 
     def _nodes(self, step: Step) -> Array:
-        """The model's nodes with the same (a - 1) / p."""
-        if step.p == self.shares.step.p:
+        """The model's nodes with the same (a - 1) / p; below a = 1 losses end somewhere, so nodes keep their place up to there."""
+        own = self.shares.step
+        if step.p == own.p and step.weights == own.weights:
             return self.loss
-        moved = np.log1p(np.maximum(np.expm1(self.loss) * (step.p / self.shares.step.p), -1.0 + 1e-15))
+        gap = np.expm1(np.abs(self.loss) if symmetric(step) else self.loss)
+        moved = np.log1p(np.maximum(gap, 0.0) * (step.p / own.p))
+        if symmetric(step):
+            moved = np.copysign(moved, self.loss)
+        else:
+            below = np.log1p(-np.minimum(np.interp(-gap, _ends(own), _ends(step)), 1.0 - 1e-15))
+            moved = np.where(gap < 0.0, below, moved)
         return np.asarray(moved[np.append(True, np.diff(moved) > _LEAST_GAP)])
+
+
+def _ends(step: Step) -> list[float]:
+    """Where 1 - a is special: losses of hits, and of full batches, end there."""
+    v = step.weights
+    end = v.tq / v.tau if step.adjacency is Adjacency.ADD_REMOVE else v.c / (v.w + v.tq)
+    return [0.0, *sorted([step.p, end]), 1.0]
 
 
 def _both(loss: Array, found: Array, owner: np.ndarray, query: Query, symmetric: bool) -> list[Laws | None]:
