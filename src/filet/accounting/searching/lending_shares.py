@@ -20,7 +20,7 @@ from ..proving.tails import threshold, upper
 from ..terms import Adjacency
 from .grids import Focus
 
-_KNOTS = 20
+KNOTS = 20
 _ROUNDS = 9
 _PACE = 0.6  # damping: faster for few lenders, but many of them overshoot
 _LEAST_LIGHT = 1e-250  # w and tau below it: cuts never happen, and products lose their digits
@@ -45,21 +45,26 @@ class Shares:
     share: Array  # (lenders, knots)
     tilt: Array
 
-    def at(self, loss: Array, step: Step | None = None) -> tuple[Array, Array]:
-        """Shares (nodes, lenders) and tilts at the nodes of a step (else of that which they were chosen for).
+    def at(self, loss: Array) -> tuple[Array, Array]:
+        """Shares (nodes, lenders) and tilts at the nodes."""
+        where, t = places(self.step, loss)
+        share = np.stack([np.interp(t, self.knots, row) for row in self.share])
+        return improved(self.step, where, share, np.interp(t, self.knots, self.tilt))
 
-        The tilts are improved by two steps of Newton's method.
-        """
-        step = step or self.step
-        where = np.abs(loss) if step.adjacency is Adjacency.REPLACE_ONE else loss
-        t = np.log(np.maximum(np.expm1(where) / step.p + 1.0, _TINY))
-        share = np.stack([np.interp(t, self.knots, row) for row in self.share[: step.lenders]])
-        tilt = np.interp(t, self.knots, self.tilt)
-        low, _, _, m1, _ = step.masses(where)
-        lent = share * low.down * step.levels
-        for _ in range(2):
-            tilt = _newton(step, m1.down, lent, tilt)
-        return share.T, tilt
+
+def places(step: Step, loss: Array) -> tuple[Array, Array]:
+    """The losses that masses are for, and where nodes stand among knots."""
+    where = np.abs(loss) if symmetric(step) else loss
+    return where, np.log(np.maximum(np.expm1(where) / step.p + 1.0, _TINY))
+
+
+def improved(step: Step, where: Array, share: Array, tilt: Array) -> tuple[Array, Array]:
+    """Shares (nodes, lenders) and tilts at the nodes, the tilts improved by two steps of Newton's method."""
+    low, _, _, m1, _ = step.masses(where)
+    lent = share * low.down * step.levels
+    for _ in range(2):
+        tilt = newton(step, m1.down, lent, tilt)
+    return share.T, tilt
 
 
 @dataclass(frozen=True)
@@ -84,7 +89,7 @@ def worth_a_look(n: int, p: float, cap: int, sigma: float, weights: Weights, que
     return math.log(query.steps) + math.log(weights.c) > query.log_delta + math.log(_RARE)
 
 
-def _newton(step: Step, m1: Array, lent: Array, tilt: Array) -> Array:
+def newton(step: Step, m1: Array, lent: Array, tilt: Array) -> Array:
     """One step towards the tilt at which M is largest: m_1 e^{l-i} = sum k mu_k e^{-kl-k^2 i}."""
     k, i = np.arange(1.0, step.lenders + 1.0)[:, None], 0.5 / step.sigma**2
     e = lent * np.exp(np.clip(-k * tilt - k * k * i, -700.0, 600.0))
@@ -95,22 +100,27 @@ def _newton(step: Step, m1: Array, lent: Array, tilt: Array) -> Array:
 
 
 def choose(step: Step) -> Shares:
+    """What to lend, at knots that suit the noise."""
+    knots = np.linspace(-3.0, min(2.0 / step.sigma**2 + 10.0 / step.sigma, _LARGEST_LOSS), KNOTS)
+    share, tilt = np.full((step.lenders, KNOTS), 0.5), np.full(KNOTS, -1.0)
+    return Shares(step, knots, *settle(step, knots, share, tilt, _ROUNDS))
+
+
+def settle(step: Step, knots: Array, share: Array, tilt: Array, rounds: int) -> tuple[Array, Array]:
     """A damped fixed point of "a unit of mass is worth as much at home as lent", at each knot; the best round is kept."""
     sigma, p = step.sigma, step.p
     k = np.arange(1.0, step.lenders + 1.0)[:, None]
-    knots = np.linspace(-3.0, min(2.0 / sigma**2 + 10.0 / sigma, _LARGEST_LOSS), _KNOTS)
     loss = np.log1p(p * np.expm1(knots))
     replaced = step.adjacency is Adjacency.REPLACE_ONE
     if step.adjacency is not Adjacency.ADD_REMOVE:
         loss = np.maximum(loss, 1e-3 * p)
     low, low2, m0, m1, top2 = (both.down for both in step.masses(loss))
     c, second = np.full_like(loss, step.weights.c), top2 if replaced else None
-    share, tilt = np.full((step.lenders, _KNOTS), 0.5), np.full(_KNOTS, -1.0)
-    best, kept_share, kept_tilt = np.full(_KNOTS, np.inf), share, tilt
-    hit, home = np.full(share.shape, p), np.broadcast_to(low2, share.shape) if replaced else None
-    for _ in range(_ROUNDS):
+    best, kept_share, kept_tilt = np.full(loss.shape, np.inf), share, tilt
+    hit, home = np.broadcast_to(p, share.shape), np.broadcast_to(low2, share.shape) if replaced else None
+    for _ in range(rounds):
         lent = share * low * step.levels
-        tilt = _newton(step, m1, lent, _newton(step, m1, lent, tilt))
+        tilt = newton(step, m1, lent, newton(step, m1, lent, tilt))
         mass, theta = cover(step, m0, m1, lent, tilt)
         own = upper(hit, (1.0 - share) * low, home, 1.0 / sigma)
         value = np.add(*top(step, c, mass, second, theta, 0)) + (step.levels * own).sum(axis=0)
@@ -118,7 +128,7 @@ def choose(step: Step) -> Shares:
         best = np.where(better, value, best)
         kept_share, kept_tilt = np.where(better, share, kept_share), np.where(better, tilt, kept_tilt)
         share = share + _PACE * (_goal(step, k, tilt, low, low2, threshold(c, mass, second, 1.0 / sigma)[0]) - share)
-    return Shares(step, knots, kept_share, kept_tilt)
+    return kept_share, kept_tilt
 
 
 def _goal(step: Step, k: Array, tilt: Array, low: Array, low2: Array, x: Array) -> Array:
