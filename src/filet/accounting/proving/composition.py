@@ -22,7 +22,7 @@ from .rounding import MASS_ERROR, NEGLIGIBLE, PHASE_ERROR, TRANSFORM_ERROR, UNIT
 from .transform import Complex, by_powers, by_series, characteristic
 
 _BLOCK = 250_000  # losses of one block, a size that fits the processor's cache
-_FEW, _FEW_IN_BLOCKS = 64, 400  # frequencies up to which multiplication is the quickest way
+_FEW, _FEW_IN_BLOCKS = 512, 400  # frequencies up to which multiplication is the quickest way
 _MOST_SAMPLES = 200_000  # of one look for decay; more would cost more than they save
 _NEAR_ZERO = np.geomspace(1e-6, 1.0, 200)  # frequencies at which decay is looked for, in units of 1 / deviation
 
@@ -261,7 +261,8 @@ class Tilted:
         Proof: engine.md#the-transform-of-a-discrete-loss
         """
         if count <= (_FEW if self.steps.size < 8 else _FEW_IN_BLOCKS):
-            return by_powers(self.away, self.weights, spacing, count), np.full(self.steps.size, 4 * count * UNIT)
+            own = (5 * count + self.away.shape[1]) * UNIT  # a sum of as many terms as there are losses
+            return by_powers(self.away, self.weights, spacing, count), np.full(self.steps.size, own)
         values, shares = np.zeros((self.steps.size, count), complex), np.zeros(self.steps.size)
         limit = spacing * (count - 1)
         for row, (away, weights, distance) in enumerate(zip(self.away, self.weights, self.distance, strict=True)):

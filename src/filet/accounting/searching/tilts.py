@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
 
@@ -29,6 +30,16 @@ _WIDEST_SHIFT = 0.1  # beyond it, smoothing costs the whole shift from below
 _SMOOTHING = 1e-5  # share of epsilon that smoothing may cost
 _STEP_ERROR = 3e-13  # typical rounding of one step's transform
 _STRETCHES = (2.0, 1.3, 1.15, 1.07, 1.03)  # caps that are tried, over epsilon
+
+
+class Transformed(Protocol):
+    """What has a transform: a composition, or a sketch of one."""
+
+    @property
+    def total_steps(self) -> float: ...
+    @property
+    def rows(self) -> int: ...
+    def log_mgf(self, c: Array) -> Array: ...
 
 
 @dataclass(frozen=True)
@@ -66,21 +77,27 @@ def propose_evidence(view: View, epsilon: float, log_delta: float, fineness: flo
     return Evidence(view, [best.plan, jump.plan], best_cap)
 
 
-def propose_line(composition: Composition, epsilon: float, log_delta: float, width: float) -> Proposal:
-    """A plan for queries near `epsilon`; `width` is the admissible relative error of epsilon that smoothing may cause."""
-    centre = _jump_saddle(composition, epsilon) if composition.jump else saddle(composition, epsilon)
+def propose_line(
+    composition: Transformed, epsilon: float, log_delta: float, width: float, centre: float = math.nan
+) -> Proposal:
+    """A plan for queries near `epsilon`; `width` is the admissible relative error of epsilon that smoothing may cause.
+
+    `centre` is about the saddle point, if that is known.
+    """
+    if isinstance(composition, Composition) and math.isnan(centre):
+        centre = _jump_saddle(composition, epsilon) if composition.jump else saddle(composition, epsilon)
     tolerable = math.log(1e-5 / (composition.total_steps * _STEP_ERROR))
     for ladder in _LADDERS if composition.rows < 8 else (_SHORT_LADDER, *_LADDERS):
         tilts = np.concatenate([[0.0], centre * ladder])
         log_mgf = composition.log_mgf(tilts)
-        best, period, amplitude = _choose(tilts, log_mgf, epsilon, log_delta, tolerable)
+        best, sides, period, amplitude = _choose(tilts, log_mgf, epsilon, log_delta, tolerable)
         beta = min(40.0, 15.0 + max(0.0, amplitude))
         c = float(tilts[best])
         unit = 1.05 * beta * period / (2.0 * math.pi)  # nodes until a smoothing of width 1 has died out
-        shift = _smoothing_shift(c, beta, unit, epsilon, log_delta, width)
+        shift = smoothing_shift(c, beta, unit, epsilon, log_delta, width)
         if amplitude <= tolerable and unit / shift <= _EASY_NODES * (1 if composition.rows < 8 else 4):
             break
-    return Proposal(LinePlan(c, shift, beta, period, tilts), amplitude, unit / shift)
+    return Proposal(LinePlan(c, shift, beta, period, tilts[sides]), amplitude, unit / shift)
 
 
 def _jump_saddle(composition: Composition, epsilon: float) -> float:
@@ -92,23 +109,25 @@ def _jump_saddle(composition: Composition, epsilon: float) -> float:
 
 def _choose(
     tilts: Array, log_mgf: Array, epsilon: float, log_delta: float, tolerable: float
-) -> tuple[int, float, float]:
-    """The tilt with the shortest admissible period among those that amplify rounding little; period and amplitude."""
+) -> tuple[int, list[int], float, float]:
+    """The tilt with the shortest admissible period among those that amplify rounding little; where Chernoff's bounds of
+    its aliases on either side are best; period and amplitude.
+    """
     goal = log_delta + math.log(_ALIAS)
     need = np.maximum(log_mgf + log_peak(tilts) - tilts * epsilon - goal, 0.1)
-    gap = tilts[:, None] - tilts[None, :]  # gap[i, j] = c_i - c_j
+    gap = tilts[:, None] - tilts  # gap[i, j] = c_i - c_j
     with np.errstate(divide="ignore", invalid="ignore"):
-        left = np.where(gap > 0, need[None, :] / gap, np.inf).min(axis=1)
-        right = np.where(gap < 0, need[None, :] / -gap, np.inf).min(axis=1)
-    period = np.maximum(left, right)
+        one = need / gap
+    left, right = np.where(gap > 0.0, one, np.inf), np.where(gap < 0.0, -one, np.inf)
+    period = np.maximum(left.min(axis=1), right.min(axis=1))
     amplitude = log_mgf - tilts * epsilon - np.log1p(tilts) - log_delta
     amplitude[0] = np.inf
     allowed = amplitude <= max(float(amplitude.min()) + 1.0, tolerable)
     best = int(np.argmin(np.where(allowed, period, np.inf)))
-    return best, float(period[best]), float(amplitude[best])
+    return best, [int(np.argmin(side[best])) for side in (left, right)], float(period[best]), float(amplitude[best])
 
 
-def _smoothing_shift(c: float, beta: float, unit: float, epsilon: float, log_delta: float, width: float) -> float:
+def smoothing_shift(c: float, beta: float, unit: float, epsilon: float, log_delta: float, width: float) -> float:
     """The smoothing moves log delta by about (c s)^2 / beta, so epsilon by c s^2 / beta; aim at `width * epsilon`.
 
     Smaller shifts need more nodes: below 1e-4 an absolute error is fine, if that saves many. Large epsilons
