@@ -65,7 +65,7 @@ def settle(bracket: EpsilonBracket, evidence: Evidence, epsilon: float) -> float
     for _ in range(_SETTLING):
         verdict = bracket.read(evidence, epsilon)
         ratio = verdict.bound
-        if not ratio > 0.0 or not verdict.slope < 0.0 or verdict.error > 0.01 * ratio:
+        if not ratio > 0.0 or not verdict.slope < 0.0:
             return math.nan
         step = -math.log(ratio) * ratio / verdict.slope
         if abs(step) <= 5.0 * tolerance(epsilon) and (ratio <= 1.0 if evidence.view.above else ratio >= 1.0):

@@ -22,7 +22,7 @@ from .lending_shares import Laws, Query
 from .lending_shares import laws as lending_laws
 from .newton import NEAR_ZERO, narrow, settle
 from .sketches import Guess, Sketch, guess_at_delta, guess_at_epsilon, log_needs, points_of, sketch_law
-from .tilts import propose_evidence
+from .tilts import WIDEST_SHIFT, propose_evidence
 
 _REFINEMENTS = 5
 _CELLS = 800
@@ -163,7 +163,7 @@ class Direction:
             if view.infinite > 1e-3 * bracket.delta or not view.resolved:
                 return False
             plan = drawn.guess.line.plan
-            evidence = Evidence(view, [plan if above else replace(plan, shift=1.7 * plan.shift)])
+            evidence = Evidence(view, [plan if above else replace(plan, shift=min(1.7 * plan.shift, max(plan.shift, WIDEST_SHIFT)))])
             budget.spend(evidence.nodes)
             epsilon = settle(bracket, evidence, epsilon)
             if math.isnan(epsilon):

@@ -26,7 +26,7 @@ _LADDERS = (
 _SHORT_LADDER = 2.0 ** np.array([-4.0, -2.0, -1.0, -0.5, 0.0, 0.5, 1.0, 1.5, 2.5, 4.5])
 _EASY_NODES = 4_000
 _AFFORDABLE_NODES = 20_000
-_WIDEST_SHIFT = 0.1  # beyond it, smoothing costs the whole shift from below
+WIDEST_SHIFT = 0.1  # beyond it, smoothing costs the whole shift from below
 _SMOOTHING = 1e-5  # share of epsilon that smoothing may cost
 _STEP_ERROR = 3e-13  # typical rounding of one step's transform
 _STRETCHES = (2.0, 1.3, 1.15, 1.07, 1.03)  # caps that are tried, over epsilon
@@ -134,7 +134,7 @@ def smoothing_shift(c: float, beta: float, unit: float, epsilon: float, log_delt
     are insensitive to a shift as such.
     """
     relative, absolute = (math.sqrt(width * beta * e / c) for e in (epsilon, max(epsilon, 0.1)))
-    shift = min(max(relative, min(unit / _AFFORDABLE_NODES, absolute)), _WIDEST_SHIFT)
+    shift = min(max(relative, min(unit / _AFFORDABLE_NODES, absolute)), WIDEST_SHIFT)
     shift = min(max(shift, 0.03 * math.sqrt(width) * epsilon), 0.4 / c)
     # A wider shift would smear the bulk over epsilon, which matters unless delta is large anyway.
     return min(shift, max(epsilon / 1.5, 1e-4 / 1.5, 0.01 * math.exp(log_delta)))
