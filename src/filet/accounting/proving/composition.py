@@ -18,13 +18,15 @@ import numpy as np
 
 from .cells import Discrete
 from .loss_law import Array
-from .rounding import MASS_ERROR, NEGLIGIBLE, PHASE_ERROR, TRANSFORM_ERROR, UNIT
+from .rounding import MASS_ERROR, NEGLIGIBLE, PHASE_ERROR, RESOLVED, TRANSFORM_ERROR, UNIT
 from .transform import Complex, by_powers, by_series, characteristic
 
 _BLOCK = 250_000  # losses of one block, a size that fits the processor's cache
 _FEW, _FEW_IN_BLOCKS = 512, 400  # frequencies up to which multiplication is the quickest way
 _MOST_SAMPLES = 200_000  # of one look for decay; more would cost more than they save
 _NEAR_ZERO = np.geomspace(1e-6, 1.0, 200)  # frequencies at which decay is looked for, in units of 1 / deviation
+_NEAR_POWERS = _NEAR_ZERO ** np.array([[2.0], [4.0], [6.0], [8.0]])
+_NEAR_FACTORS = np.array([[1.4], [1 / 2], [1 / 6], [1 / 24]])  # of E|x| far out, and of E x^2, |x|^3, x^4 near zero
 
 
 @dataclass(frozen=True)
@@ -202,19 +204,15 @@ class Composition:
         spacing = 0.25 / max(max(float(one.spread.max()) for one in tilts), 1e-300)
         if not limit / spacing * self.rows < _MOST_SAMPLES:
             return limit, 1.0
-        near = min(limit, 1.0 / max(max(float(one.deviation.max()) for one in tilts), 1e-300)) * _NEAR_ZERO
-        far = spacing * np.arange(math.ceil(limit / spacing) + 2)
-        start = np.concatenate([near[:-1], np.maximum(far - 0.5 * spacing, 0.0)])
-        log_bound = (-0.5 * self.gaussian) * np.square(start)
+        end = min(limit, 1.0 / max(max(float(one.deviation.max()) for one in tilts), 1e-300))
+        first, count = int(end / spacing + 0.5), math.ceil(limit / spacing) + 2  # samples further in are not needed
+        start = np.concatenate([end * _NEAR_ZERO, np.maximum(spacing * (np.arange(first, count) - 0.5), end)])
+        log_bound = (-0.5 * self.gaussian) * (start * start)
         for one in tilts:
-            values, own = one.transform(spacing, far.size)
-            bound = np.abs(values) + (0.5 * spacing) * one.spread[:, None]
-            bound = np.concatenate([one.near_zero(near), bound], axis=1)
-            bound += one.error(np.hypot(c, start + spacing), own)
+            values, own = one.transform(spacing, count)
+            far = np.abs(values[:, first:]) + (0.5 * spacing) * one.spread[:, None]
+            bound = np.concatenate([one.near_zero(end), far], axis=1) + one.error(c + start + spacing, own)
             log_bound += one.steps @ np.log(np.minimum(bound, 1.0))
-        beyond = start + spacing > near[-1]  # the samples further in are not needed
-        beyond[: near.size - 1] = True
-        start, log_bound = start[beyond], log_bound[beyond]
         worst = np.maximum.accumulate(log_bound[::-1])[::-1]
         first = int(np.argmax(worst <= math.log(tolerance)))
         if not worst[first] <= math.log(tolerance) or first == 0:
@@ -240,18 +238,18 @@ class Tilted:
 
     def __init__(self, c: float, block: Block) -> None:
         v = block.log_mass + c * block.loss
-        top = v.max(axis=1)
-        empty = np.isneginf(top)
-        weights = np.exp(v - np.where(empty, 0.0, top)[:, None])
-        total = np.where(empty, 1.0, weights.sum(axis=1))
+        top = v.max(axis=1, keepdims=True)
+        weights = np.exp(v - np.where(np.isneginf(top), 0.0, top))
+        weights[weights < RESOLVED] = 0.0  # numbers that are nearly denormal are slow
+        total = weights.sum(axis=1, keepdims=True)
         self.steps, self.weight_error, self.size = block.steps, block.weight_error, block.size
-        self.weights = weights / total[:, None]
-        self.log_scale = np.log(total) + top
-        self.centre = np.einsum("km,km->k", self.weights, block.loss)
+        self.weights = weights / np.where(total > 0.0, total, 1.0)
+        self.log_scale = (np.log(np.where(total > 0.0, total, 1.0)) + top)[:, 0]
+        self.centre = (self.weights * block.loss).sum(axis=1)
         self.away = block.loss - self.centre[:, None]
         self.distance = np.abs(self.away)
-        self.spread = np.einsum("km,km->k", self.weights, self.distance)
-        self.deviation = np.sqrt(np.einsum("km,km->k", self.weights, np.square(self.away)))
+        first = self.weights * self.distance
+        self.spread, self.deviation = first.sum(axis=1), np.sqrt((first * self.distance).sum(axis=1))
 
     def transform(self, spacing: float, count: int) -> tuple[Complex, Array]:
         """E_c[e^{i u (L - centre)}] at u = j spacing, j < count, one row a phase, and a bound of its own error.
@@ -283,15 +281,16 @@ class Tilted:
         reach = size * (self.spread + np.abs(self.centre) + self.size)[:, None]
         return np.asarray(16 * UNIT + own[:, None] + (PHASE_ERROR + MASS_ERROR) * reach)
 
-    def near_zero(self, u: Array) -> Array:
-        """Bounds of the transform's modulus on the intervals between the given frequencies, of at most 1 / deviation.
+    def near_zero(self, end: float) -> Array:
+        """Bounds of the transform's modulus from each share of `_NEAR_ZERO` of `end` on, up to end <= 1 / deviation.
 
         Proof: engine.md#truncation
         """
-        x = self.distance * u[-1]
+        x = self.distance * end
         little = np.where(x <= 2.0, x, 0.0)
-        rest = 1.4 * np.einsum("km,km->k", self.weights, x - little)[:, None]
-        square, cube, fourth = (np.einsum("km,km->k", self.weights, little**k)[:, None] for k in (2, 3, 4))
-        low, high = u[:-1] / u[-1], u[1:] / u[-1]
-        real = 1.0 - square * np.square(low) / 2.0 + fourth * high**4 / 24.0
-        return np.asarray(np.hypot(real, cube * high**3 / 6.0 + rest * high) + 1e-12 * square * np.square(high))
+        square = little * little
+        powers = np.array([x - little, square, square * little, square * square]) * self.weights
+        far, a, k, b = powers.sum(axis=2) * _NEAR_FACTORS
+        terms = np.array([far * far - 2.0 * a * (1 - 1e-11), a * a + 2.0 * (b + far * k), k * k, b * b]).T
+        bound = np.sqrt(1.0 + terms @ _NEAR_POWERS)  # convex but for the root, so largest at one of the ends
+        return np.maximum(bound, bound[:, -1:]) + 16 * UNIT

@@ -82,10 +82,12 @@ class Direction:
         self._mirror = mirror
         self._looked: tuple[tuple[float, float], Look] = (math.nan, math.nan), []
         self._drawn: Drawn | None = None
+        self._mirrored = False  # whether the other direction counts too
 
     def reversed(self) -> Direction:
         """The run with P and Q exchanged."""
         parts = [Part(part.law.reversed(), part.steps, part.step) for part in self.parts]
+        self._mirrored = True
         return Direction(parts, self.gaussian, self)
 
     def look(self, log_delta: float) -> Look:
@@ -179,12 +181,13 @@ class Direction:
         points = [None if isinstance(one, Laws) else points_of(part.law, reach) for part, one in zip(self.parts, looked, strict=True)]
         rows = [sketch_law(part.law, one) if one else (law.forward.loss, law.forward.log_mass)
                 for part, one, law in zip(self.parts, points, looked, strict=True)]  # fmt: skip
-        sketch = Sketch.of(rows, np.array([float(part.steps) for part in self.parts]), self.gaussian.upper)
-        guess = guess_at_delta(sketch, log_delta, _SMOOTHING)
+        steps = np.array([float(part.steps) for part in self.parts])
+        sketch = Sketch.of(rows, steps, self.gaussian.upper)
+        table, back = sketch.tables(log_delta)
+        guess = guess_at_delta(sketch, table, log_delta, _SMOOTHING)
         if guess is None or guess.line.log_amplitude > 12.0 or guess.line.nodes > 1e4:
             return None
-        mirrored = sketch.reversed()
-        other = guess_at_epsilon(mirrored, guess.epsilon, log_delta, 10 * _SMOOTHING)
+        other = guess_at_epsilon(back, guess.epsilon, log_delta, 10 * _SMOOTHING) if self._mirrored else None
         cells = [law if one is None else sketched_cells(part.law, one.pieces, log_needs(one, guess, other), self.cells)
                  for part, one, law in zip(self.parts, points, looked, strict=True)]  # fmt: skip
         self._drawn = Drawn(log_delta, guess, other, cells)

@@ -16,10 +16,10 @@ import numpy as np
 from ..proving.loss_law import Array, LossLaw
 from ..proving.transform import by_powers
 from .grids import points_within
-from .tilts import Proposal, propose_line
+from .tilts import Proposal, choose_line
 
 _WIDTH = 0.25  # distance of points, in deviations
-_LADDER = 2.0 ** np.arange(-6.5, 2.1, 0.5)  # tilts, over that of a Gaussian sum of the same variance
+_LADDER = 2.0 ** np.arange(-6.0, 2.1, 0.25)  # tilts, over that of a Gaussian sum of the same variance
 _LOG_ROOT = 0.5 * math.log(2 * math.pi)
 _TINY = 1e-300
 _FAR = -600.0  # logarithms below it are cut off: numbers that are nearly denormal are slow
@@ -105,16 +105,14 @@ class Sketch:
             losses[row, : loss.size], masses[row, : loss.size] = loss, log_mass
         return cls(losses, masses, steps, gaussian)
 
-    def reversed(self) -> Sketch:
-        """P and Q exchanged."""
-        log_mass = self.log_mass - self.loss
-        total = np.log(np.exp(np.maximum(log_mass, _FAR)).sum(axis=1))
-        return Sketch(-self.loss, log_mass - total[:, None], self.steps, self.gaussian)
+    @cached_property
+    def _powers(self) -> Array:
+        return np.stack([np.ones_like(self.loss), self.loss, self.loss * self.loss], axis=2)
 
     @cached_property
     def variance(self) -> float:
-        mass = np.exp(np.maximum(self.log_mass, _FAR)) * self.loss
-        mean, square = mass.sum(axis=1), (mass * self.loss).sum(axis=1)
+        mass = np.exp(np.maximum(self.log_mass, _FAR))
+        one, mean, square = (mass[:, None, :] @ self._powers)[:, 0, :].T
         return float((square - mean * mean) @ self.steps) + self.gaussian
 
     @property
@@ -134,38 +132,49 @@ class Sketch:
 
     def moments(self, c: Array) -> tuple[Array, Array, Array]:
         """Value, slope and curvature of the logarithm of the whole transform, at each tilt."""
-        v = c[:, None, None] * self.loss + self.log_mass
+        v = c[:, None] * self.loss[:, None, :] + self.log_mass[:, None, :]
         top = v.max(axis=2)
-        e = np.exp(np.maximum(v - top[:, :, None], _FAR))
-        total = e.sum(axis=2)
-        e *= self.loss
-        mean = e.sum(axis=2) / total
-        e *= self.loss
-        square = np.maximum(e.sum(axis=2) / total - mean * mean, 0.0)
-        g = self.gaussian
-        return (
-            (np.log(total) + top) @ self.steps + 0.5 * g * (c * c + c),
-            mean @ self.steps + g * (c + 0.5),
-            square @ self.steps + g,
-        )
+        v -= top[:, :, None]
+        np.maximum(v, _FAR, out=v)
+        sums = np.exp(v, out=v) @ self._powers
+        total = sums[:, :, 0]
+        mean, square = sums[:, :, 1] / total, sums[:, :, 2] / total
+        g, steps = self.gaussian, self.steps
+        value, slope = steps @ (np.log(total) + top), steps @ mean
+        curvature = np.maximum(steps @ (square - mean * mean), 0.0)
+        return value + (0.5 * g) * (c * c + c), slope + g * (c + 0.5), curvature + g
 
-    def table(self, log_delta: float) -> Table:
-        """Laplace's approximation, at tilts around that of a Gaussian sum of the same variance."""
+    def tables(self, log_delta: float) -> tuple[Table, Table]:
+        """Laplace's approximation in both directions, at tilts around that of a Gaussian sum of the same variance.
+
+        With P and Q exchanged, the transform at c is that at -1 - c.
+        """
         c = math.sqrt(-2.0 * log_delta / max(self.variance, _TINY)) * _LADDER
-        value, slope, curvature = self.moments(c)
-        epsilon = slope - 1.0 / c - 1.0 / (c + 1.0)
-        height = value - c * epsilon - np.log(c * (c + 1.0)) - _LOG_ROOT
-        height -= 0.5 * np.log(curvature + c**-2.0 + (c + 1.0) ** -2.0)
-        return Table(c, epsilon, height)
+        value, slope, curvature = self.moments(np.concatenate([c, -1.0 - c, [-1.0]]))
+        first, second = 1.0 / c, 1.0 / (c + 1.0)
+        about = np.log(first * second) - _LOG_ROOT
+        tables = []
+        for way, sign, total in ((slice(0, c.size), 1.0, 0.0), (slice(c.size, -1), -1.0, value[-1])):
+            epsilon = sign * slope[way] - first - second
+            height = value[way] - total - c * epsilon
+            bent = curvature[way] + first * first + second * second
+            tables.append(Table(c, value[way] - total, epsilon, height + about - 0.5 * np.log(bent), self.total_steps))
+        return tables[0], tables[1]
 
 
 @dataclass(frozen=True)
 class Table:
-    """At each tilt, the epsilon whose saddle point it is, and log delta there."""
+    """At each tilt, the logarithm of the transform, the epsilon whose saddle point it is, and log delta there."""
 
     c: Array
+    log_mgf: Array
     epsilon: Array
     log_delta: Array
+    steps: float
+
+    def line(self, epsilon: float, log_delta: float, width: float) -> Proposal:
+        """A line for queries near an epsilon."""
+        return choose_line(np.append(0.0, self.c), np.append(0.0, self.log_mgf), self.steps, epsilon, log_delta, width)
 
 
 class RoughLine:
@@ -227,16 +236,14 @@ class Guess:
         return np.asarray(np.minimum(at, 0.0) - self.log_delta)
 
 
-def guess_at_delta(sketch: Sketch, log_delta: float, width: float) -> Guess | None:
+def guess_at_delta(sketch: Sketch, table: Table, log_delta: float, width: float) -> Guess | None:
     """Where epsilon(delta) is likely to be; None where no sketch says."""
-    table = sketch.table(log_delta)
     if not table.log_delta[-1] < log_delta < table.log_delta[0]:
         return None
-    c = math.exp(np.interp(-log_delta, -table.log_delta, np.log(table.c)))
     epsilon = float(np.interp(-log_delta, -table.log_delta, table.epsilon))
     if not epsilon > 0.0:
         return None
-    line = propose_line(sketch, epsilon, log_delta, width, c)
+    line = table.line(epsilon, log_delta, width)
     rough = RoughLine(sketch, line.plan.c, line.plan.period)
     found = rough.solve(epsilon, log_delta)
     if not found > 0.0:
@@ -245,13 +252,11 @@ def guess_at_delta(sketch: Sketch, log_delta: float, width: float) -> Guess | No
     return Guess(found, log_delta, line, around, rough.log_deltas(around))
 
 
-def guess_at_epsilon(sketch: Sketch, epsilon: float, log_delta: float, width: float) -> Guess | None:
-    """About how large delta(epsilon) is, for a run whose delta is known to be at most about the given one."""
-    table = sketch.table(log_delta)
+def guess_at_epsilon(table: Table, epsilon: float, log_delta: float, width: float) -> Guess | None:
+    """About how large delta(epsilon) is, with a line that shows whether it is at most the given one."""
     if not table.epsilon[0] < epsilon < table.epsilon[-1]:
         return None
-    c = math.exp(np.interp(epsilon, table.epsilon, np.log(table.c)))
-    line = propose_line(sketch, epsilon, log_delta, width, c)
+    line = table.line(epsilon, log_delta, width)
     return Guess(epsilon, float(np.interp(epsilon, table.epsilon, table.log_delta)), line, table.epsilon, table.log_delta)
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Protocol
 
 import numpy as np
 
@@ -30,16 +29,6 @@ WIDEST_SHIFT = 0.1  # beyond it, smoothing costs the whole shift from below
 _SMOOTHING = 1e-5  # share of epsilon that smoothing may cost
 _STEP_ERROR = 3e-13  # typical rounding of one step's transform
 _STRETCHES = (2.0, 1.3, 1.15, 1.07, 1.03)  # caps that are tried, over epsilon
-
-
-class Transformed(Protocol):
-    """What has a transform: a composition, or a sketch of one."""
-
-    @property
-    def total_steps(self) -> float: ...
-    @property
-    def rows(self) -> int: ...
-    def log_mgf(self, c: Array) -> Array: ...
 
 
 @dataclass(frozen=True)
@@ -77,27 +66,31 @@ def propose_evidence(view: View, epsilon: float, log_delta: float, fineness: flo
     return Evidence(view, [best.plan, jump.plan], best_cap)
 
 
-def propose_line(
-    composition: Transformed, epsilon: float, log_delta: float, width: float, centre: float = math.nan
-) -> Proposal:
-    """A plan for queries near `epsilon`; `width` is the admissible relative error of epsilon that smoothing may cause.
-
-    `centre` is about the saddle point, if that is known.
-    """
-    if isinstance(composition, Composition) and math.isnan(centre):
-        centre = _jump_saddle(composition, epsilon) if composition.jump else saddle(composition, epsilon)
-    tolerable = math.log(1e-5 / (composition.total_steps * _STEP_ERROR))
+def propose_line(composition: Composition, epsilon: float, log_delta: float, width: float) -> Proposal:
+    """A plan for queries near `epsilon`; `width` is the admissible relative error of epsilon that smoothing may cause."""
+    centre = _jump_saddle(composition, epsilon) if composition.jump else saddle(composition, epsilon)
+    tolerable = _tolerable(composition.total_steps)
     for ladder in _LADDERS if composition.rows < 8 else (_SHORT_LADDER, *_LADDERS):
         tilts = np.concatenate([[0.0], centre * ladder])
-        log_mgf = composition.log_mgf(tilts)
-        best, sides, period, amplitude = _choose(tilts, log_mgf, epsilon, log_delta, tolerable)
-        beta = min(40.0, 15.0 + max(0.0, amplitude))
-        c = float(tilts[best])
-        unit = 1.05 * beta * period / (2.0 * math.pi)  # nodes until a smoothing of width 1 has died out
-        shift = smoothing_shift(c, beta, unit, epsilon, log_delta, width)
-        if amplitude <= tolerable and unit / shift <= _EASY_NODES * (1 if composition.rows < 8 else 4):
+        found = choose_line(tilts, composition.log_mgf(tilts), composition.total_steps, epsilon, log_delta, width)
+        if found.log_amplitude <= tolerable and found.nodes <= _EASY_NODES * (1 if composition.rows < 8 else 4):
             break
+    return found
+
+
+def choose_line(tilts: Array, log_mgf: Array, steps: float, epsilon: float, log_delta: float, width: float) -> Proposal:
+    """A plan from the logarithms of a transform at some tilts, the first of which is zero."""
+    best, sides, period, amplitude = _choose(tilts, log_mgf, epsilon, log_delta, _tolerable(steps))
+    beta = min(40.0, 15.0 + max(0.0, amplitude))
+    c = float(tilts[best])
+    unit = 1.05 * beta * period / (2.0 * math.pi)  # nodes until a smoothing of width 1 has died out
+    shift = smoothing_shift(c, beta, unit, epsilon, log_delta, width)
     return Proposal(LinePlan(c, shift, beta, period, tilts[sides]), amplitude, unit / shift)
+
+
+def _tolerable(steps: float) -> float:
+    """How much rounding may be amplified, as a logarithm."""
+    return math.log(1e-5 / (steps * _STEP_ERROR))
 
 
 def _jump_saddle(composition: Composition, epsilon: float) -> float:
