@@ -23,6 +23,7 @@ from .transform import Complex, by_powers, by_series, characteristic
 
 _BLOCK = 250_000  # losses of one block, a size that fits the processor's cache
 _FEW, _FEW_IN_BLOCKS = 512, 400  # frequencies up to which multiplication is the quickest way
+_LOWEST = -1e300  # in place of -inf, which cannot be taken off itself
 _MOST_SAMPLES = 200_000  # of one look for decay; more would cost more than they save
 _NEAR_ZERO = np.geomspace(1e-6, 1.0, 200)  # frequencies at which decay is looked for, in units of 1 / deviation
 _NEAR_POWERS = _NEAR_ZERO ** np.array([[2.0], [4.0], [6.0], [8.0]])
@@ -49,9 +50,8 @@ class Block:
         if c.size > most:
             return np.concatenate([self.log_sum(c[i : i + most]) for i in range(0, c.size, most)])
         v = c[:, None, None] * self.loss + self.log_mass
-        top = v.max(axis=2)
-        shift = np.where(np.isfinite(top), top, 0.0)
-        return np.asarray(shift + np.log(np.exp(v - shift[:, :, None]).sum(axis=2)))
+        top = np.maximum(v.max(axis=2), _LOWEST)
+        return np.asarray(top + np.log(np.exp(v - top[:, :, None]).sum(axis=2)))
 
 
 def blocks(laws: Sequence[tuple[Discrete, int]]) -> list[Block]:
@@ -137,11 +137,9 @@ class Composition:
         Proof: engine.md#rounding
         """
         u: Array = spacing * np.arange(count, dtype=np.float64)
-        size = np.hypot(c, u)
-        log_f: Complex = np.asarray((-0.5 * self.gaussian) * np.square(u), dtype=np.complex128)
-        log_bound = log_f.real.copy()
+        log_bound = (-0.5 * self.gaussian) * (u * u)
+        log_f, relative, size = log_bound.astype(complex), 8 * UNIT, np.hypot(c, u)
         log_value, centre = 0.5 * self.gaussian * (c * c + c), self.gaussian * (c + 0.5)
-        relative = np.full(count, 8 * UNIT)
         logs, bounds = [], []
         for one in self.tilted(c):
             values, own = one.transform(spacing, count)
@@ -151,15 +149,17 @@ class Composition:
                 logs.append(np.log(values))
             log_f += one.steps @ logs[-1]
             log_bound += one.steps @ np.log(bounds[-1])
-            relative += one.steps @ (error / bounds[-1])
+            relative = relative + one.steps @ (error / bounds[-1])
             log_value += float(one.steps @ one.log_scale)
             centre += float(one.steps @ one.centre)
-        relative += 4 * UNIT * np.abs(log_f.imag)
+        relative = relative + 4 * UNIT * np.abs(log_f.imag)
         # Hopeless where the steps are so many that their roundings drown the transform; infinite errors are refused.
-        bound_f = np.where(log_bound < 600.0, np.exp(np.minimum(log_bound, 600.0)), np.inf)
+        with np.errstate(over="ignore"):
+            bound_f = np.exp(log_bound)
         if self.jump:
             return self._with_jump(c, u, (log_f, relative, bound_f), logs, bounds, (log_value, centre))
-        values = np.exp(np.minimum(log_f.real, 600.0) + 1j * log_f.imag)
+        np.minimum(log_f.real, 600.0, out=log_f.real)
+        values = np.exp(log_f)
         return Spectrum(values, bound_f * relative, log_value, centre)
 
     def _with_jump(self, c: float, u: Array, whole: tuple[Complex, Array, Array], logs: list[Complex],
@@ -238,18 +238,18 @@ class Tilted:
 
     def __init__(self, c: float, block: Block) -> None:
         v = block.log_mass + c * block.loss
-        top = v.max(axis=1, keepdims=True)
-        weights = np.exp(v - np.where(np.isneginf(top), 0.0, top))
+        top = v.max(axis=1)  # -inf where no loss is left
+        weights = np.exp(v - np.maximum(top, _LOWEST)[:, None])
         weights[weights < RESOLVED] = 0.0  # numbers that are nearly denormal are slow
-        total = weights.sum(axis=1, keepdims=True)
-        self.steps, self.weight_error, self.size = block.steps, block.weight_error, block.size
-        self.weights = weights / np.where(total > 0.0, total, 1.0)
-        self.log_scale = (np.log(np.where(total > 0.0, total, 1.0)) + top)[:, 0]
+        total = np.maximum(weights.sum(axis=1), 1.0)
+        self.steps, self.weight_error = block.steps, block.weight_error
+        self.weights, self.log_scale = weights / total[:, None], np.log(total) + top
         self.centre = (self.weights * block.loss).sum(axis=1)
         self.away = block.loss - self.centre[:, None]
         self.distance = np.abs(self.away)
         first = self.weights * self.distance
         self.spread, self.deviation = first.sum(axis=1), np.sqrt((first * self.distance).sum(axis=1))
+        self.slope = (PHASE_ERROR + MASS_ERROR) * (self.spread + np.abs(self.centre) + block.size)  # of the error in |z|
 
     def transform(self, spacing: float, count: int) -> tuple[Complex, Array]:
         """E_c[e^{i u (L - centre)}] at u = j spacing, j < count, one row a phase, and a bound of its own error.
@@ -259,7 +259,7 @@ class Tilted:
         Proof: engine.md#the-transform-of-a-discrete-loss
         """
         if count <= (_FEW if self.steps.size < 8 else _FEW_IN_BLOCKS):
-            own = (5 * count + self.away.shape[1]) * UNIT  # a sum of as many terms as there are losses
+            own = (8 * count + self.away.shape[1]) * UNIT  # a sum of as many terms as there are losses
             return by_powers(self.away, self.weights, spacing, count), np.full(self.steps.size, own)
         values, shares = np.zeros((self.steps.size, count), complex), np.zeros(self.steps.size)
         limit = spacing * (count - 1)
@@ -278,8 +278,7 @@ class Tilted:
 
         Proof: engine.md#rounding
         """
-        reach = size * (self.spread + np.abs(self.centre) + self.size)[:, None]
-        return np.asarray(16 * UNIT + own[:, None] + (PHASE_ERROR + MASS_ERROR) * reach)
+        return np.asarray((own + 16 * UNIT)[:, None] + size * self.slope[:, None])
 
     def near_zero(self, end: float) -> Array:
         """Bounds of the transform's modulus from each share of `_NEAR_ZERO` of `end` on, up to end <= 1 / deviation.
