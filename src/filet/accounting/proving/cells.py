@@ -107,26 +107,28 @@ def discretise_above(cells: Cells) -> Discrete:
     """The dominating discrete loss on the given cells. Proof: engine.md#two-discrete-losses-around-the-true-one"""
     law, infinite = cells.law, cells.law.lost + UNDERFLOW
     loss, p, q, d, ends = _joined(cells)
-    finite = np.isfinite(loss)
-    low, high, inner = loss[:-1], loss[1:], finite[:-1] & finite[1:]
+    low = loss[:-1]
     with np.errstate(invalid="ignore", divide="ignore", over="ignore"):
         # share of the cell's P-mass that goes to its upper end: (P - e^low Q) / (P (1 - e^(low-high)))
-        excess = np.where(np.abs(low) < 0.5, d - q * np.expm1(low), p - q * np.exp(low))
-        share = excess / (p * -np.expm1(low - high))
-    known = inner & (q > RESOLVED) & (np.abs(share) < 1e9)  # a number
-    share = np.minimum(np.maximum(np.where(known, share, 1.0), 0.0), 1.0)
-    upper = np.where(inner, p * share, 0.0)
-    at = np.zeros_like(loss)  # P-mass at each edge loss
-    at[1:] = upper
-    at[:-1] += np.where(inner, p, 0.0) - upper
+        excess, cancels = d - q * np.expm1(low), low < -0.5
+        if cancels.any():
+            excess[cancels] = (p - q * np.exp(low))[cancels]
+        share = excess / (p * -np.expm1(low - loss[1:]))
+    unknown = (q <= RESOLVED) | ~(np.abs(share) < 1e9)  # also if not a number
+    if unknown.any():
+        share[unknown] = 1.0
+    upper = p * np.minimum(np.maximum(share, 0.0), 1.0)
+    lower = p - upper
     for start, end in zip([0, *ends[:-1]], ends, strict=True):
-        if not finite[start]:  # losses from -inf: round up to the first edge
-            at[start + 1] += p[start]
-        if not finite[end - 1]:  # losses to +inf: keep the Q-mass at the last edge; the rest of P is at +inf
-            last = end - 2
+        last = end - 2
+        if math.isinf(loss[start]):  # losses from -inf: round up to the first edge
+            upper[start], lower[start] = p[start], 0.0
+        if math.isinf(loss[end - 1]):  # losses to +inf: keep the Q-mass at the last edge; the rest of P is at +inf
             kept = min(q[last] * math.exp(min(700.0, loss[last])), p[last]) if q[last] > RESOLVED else 0.0
-            at[last] += kept
+            upper[last], lower[last] = 0.0, kept
             infinite += float(p[last] - kept)
+    at = np.append(lower, 0.0)  # P-mass at each edge loss
+    at[1:] += upper
     if law.atoms:
         loss = np.append(loss, [atom.loss for atom in law.atoms])
         at = np.append(at, [atom.p for atom in law.atoms])

@@ -60,13 +60,13 @@ def smoothing_transform(z: Complex, s: float, beta: float) -> Complex:
     return np.asarray(value * (beta / -math.expm1(-2.0 * beta)))
 
 
-def log_smoothing(c: Array, s: float, beta: float) -> Array:
+def log_smoothing(c: float, s: float, beta: float) -> float:
     """log of the above at real c, without overflow. Proof: engine.md#smoothing"""
-    square = np.square(s * c)
-    root = np.sqrt(beta * beta + square)
+    square = (s * c) ** 2
+    root = math.sqrt(beta * beta + square)
     # sinh(root) / root over sinh(beta) / beta, with the differences written out so that tiny shifts keep their digits
-    value = square / (root + beta) - 0.5 * np.log1p(square / (beta * beta))
-    return np.asarray(value + np.log1p(-np.exp(-2 * root)) - math.log1p(-math.exp(-2 * beta)))
+    value = square / (root + beta) - 0.5 * math.log1p(square / (beta * beta))
+    return value + math.log1p(-math.exp(-2 * root)) - math.log1p(-math.exp(-2 * beta))
 
 
 def log_peak(c: Array) -> Array:
@@ -89,14 +89,14 @@ class Line:
         self.composition, self.c, self.s, self.beta = composition, plan.c, plan.shift, plan.beta
         self.period = max(plan.period, 4.0 * plan.shift)
         self.tilts = plan.tilts
-        smoothing = log_smoothing(np.concatenate([[1.0, self.c], self.tilts]), self.s, self.beta)
-        # The mean of e^{sX} is e^drift; rounded up.
-        self.drift = float(smoothing[0]) * (1 + 1e-9)
-        spectrum = self._sample(math.exp(float(smoothing[1])) * (1 + 1e-9))
+        # The mean of e^{sX} is e^drift; rounded up. The smoothing is nowhere larger than on the real line.
+        self.drift = log_smoothing(1.0, self.s, self.beta) * (1 + 1e-9)
+        spectrum = self._sample(math.exp(log_smoothing(self.c, self.s, self.beta)) * (1 + 1e-9))
         margin = composition.weight_margin
         self.log_scale, self.centre, self.margin = spectrum.log_scale, spectrum.centre, expm1_or_infinite(margin)
         # Chernoff's bound of the smoothed delta, for each tilt, and the geometric series of aliases that it bounds.
-        log_bounds = composition.log_mgf(self.tilts) + smoothing[2:] + log_peak(self.tilts)
+        log_bounds = composition.log_mgf(self.tilts) + log_peak(self.tilts)
+        log_bounds += [log_smoothing(c, self.s, self.beta) for c in self.tilts.tolist()]
         self.gap = self.c - self.tilts
         away = np.abs(self.gap) * self.period
         with np.errstate(divide="ignore", invalid="ignore"):  # the tilt itself is left out

@@ -19,7 +19,7 @@ from .grids import points_within
 from .tilts import Proposal, choose_line
 
 _WIDTH = 0.25  # distance of points, in deviations
-_LADDER = 2.0 ** np.arange(-6.0, 2.1, 0.25)  # tilts, over that of a Gaussian sum of the same variance
+_LADDER = 2.0 ** np.arange(-5.0, 1.7, 1 / 3)  # tilts, over that of a Gaussian sum of the same variance
 _LOG_ROOT = 0.5 * math.log(2 * math.pi)
 _TINY = 1e-300
 _FAR = -600.0  # logarithms below it are cut off: numbers that are nearly denormal are slow
@@ -27,7 +27,7 @@ _ENDS = np.array([95 / 288, 317 / 240, 23 / 30, 793 / 720, 157 / 160])  # Gregor
 _NODES = (48, 512)  # of a rough line
 _FADED = -20.0  # logarithm of a transform that no longer matters
 _LESS = 4.0  # how much less the other direction matters, in logarithms
-_AROUND = np.linspace(-0.25, 1.25, 25)  # of epsilon: where delta is tabulated
+_AROUND = np.linspace(-0.25, 1.25, 13)  # of epsilon: where delta is tabulated
 
 
 @dataclass(frozen=True)

@@ -14,6 +14,7 @@ from ..proving.verdict import Evidence
 from ..proving.view import View
 from .guesses import saddle
 
+_TINY = 1e-300
 _ALIAS = 1e-6  # tolerated aliases, relative to delta
 # Candidate tilts around the saddle point, finer near it: Chernoff bounds of aliases need close neighbours. Most
 # runs are easy and do with the first ladder.
@@ -109,9 +110,7 @@ def _choose(
     goal = log_delta + math.log(_ALIAS)
     need = np.maximum(log_mgf + log_peak(tilts) - tilts * epsilon - goal, 0.1)
     gap = tilts[:, None] - tilts  # gap[i, j] = c_i - c_j
-    with np.errstate(divide="ignore", invalid="ignore"):
-        one = need / gap
-    left, right = np.where(gap > 0.0, one, np.inf), np.where(gap < 0.0, -one, np.inf)
+    left, right = need / np.maximum(gap, _TINY), need / np.maximum(-gap, _TINY)
     period = np.maximum(left.min(axis=1), right.min(axis=1))
     amplitude = log_mgf - tilts * epsilon - np.log1p(tilts) - log_delta
     amplitude[0] = np.inf
