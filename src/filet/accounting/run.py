@@ -176,7 +176,7 @@ def _affordable(parts: list[Part]) -> list[Part]:
 def _directions(parts: list[Part], gaussian: Bounds, *, symmetric: bool) -> list[Answers]:
     """Both orders of the neighbours, or one if the other is the same; the closed form where there is one."""
     if not parts:
-        return [Exact(Gaussian(*gaussian))] if gaussian.upper else []
+        return [Exact(Gaussian(*gaussian), math.sqrt(gaussian.upper))] if gaussian.upper else []
     forward = Direction(parts, gaussian)
     both = [forward] if symmetric else [forward, forward.reversed()]
     if forward.steps == 1 and not gaussian.upper:

@@ -12,12 +12,13 @@ from ..proving.cells import Cells, discretise_above, discretise_below
 from ..proving.closed_form import ClosedForm, HullStep, OneStep
 from ..proving.lending import Step
 from ..proving.loss_law import LossLaw
+from ..proving.rounding import CLOSED_FORM_ERROR
 from ..proving.verdict import DeltaBracket, EpsilonBracket, Evidence, proves
 from ..proving.view import View
 from ..terms import Bounds
 from .budget import Budget
 from .grids import Focus, equal_cells, fitted_cells, sketched_cells
-from .guesses import bulk_focus, focus, guess_epsilon, guess_log_delta, saddle_point
+from .guesses import bulk_focus, focus, gaussian_epsilon, guess_epsilon, guess_log_delta, saddle_point
 from .lending_shares import Laws, Query
 from .lending_shares import laws as lending_laws
 from .newton import NEAR_ZERO, narrow, settle
@@ -37,6 +38,7 @@ _LEAST_SKETCHED = 1e-3  # epsilon
 _SMOOTHING = 1e-5
 _NO_GAUSSIAN = Bounds(0.0, 0.0)
 Look = list[Cells | Laws]  # how each part of a run is seen
+_CLOSE = 1e-11  # of epsilon: how far from a guess a closed form is read
 _SPREAD = 65  # points of one look at a closed form
 
 
@@ -314,8 +316,9 @@ def _fitted(look: Look, where: Focus) -> Look:
 class Exact:
     """The same questions to a run that has a closed form."""
 
-    def __init__(self, form: ClosedForm) -> None:
-        self._form = form
+    def __init__(self, form: ClosedForm, shift: float = math.nan) -> None:
+        """`shift` is that of a Gaussian mechanism, if it is one."""
+        self._form, self._shift = form, shift
 
     def delta(self, epsilon: float) -> Bounds:
         lower, upper = self._form.delta_bounds(np.array([epsilon]))
@@ -330,6 +333,12 @@ class Exact:
     def epsilon(self, delta: float) -> Bounds:
         """Bracket of epsilon(delta): look at ever closer points around where delta crosses the goal."""
         bracket = EpsilonBracket(delta)
+        if self._shift > 0.0:
+            guess, slope = gaussian_epsilon(self._shift, delta)
+            around = guess * _CLOSE - 4.0 * CLOSED_FORM_ERROR / min(slope, -1e-300)
+            bracket.read_exact(self._form, np.maximum([guess - around, guess + around], 0.0))
+            if bracket.upper - bracket.lower <= 1e-6 * bracket.upper:
+                return bracket.bounds
         bracket.read_exact(self._form, np.concatenate([[0.0], np.geomspace(1e-12, 1e18, 4 * _SPREAD)]))
         for _ in range(40):
             low, high = bracket.lower, bracket.upper
