@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -17,13 +17,13 @@ from ..proving.verdict import DeltaBracket, EpsilonBracket, Evidence, proves
 from ..proving.view import View
 from ..terms import Bounds
 from .budget import Budget
-from .grids import Focus, equal_cells, fitted_cells, sketched_cells
+from .grids import Focus, equal_cells, fitted_cells
 from .guesses import bulk_focus, focus, gaussian_epsilon, guess_epsilon, guess_log_delta, saddle_point
 from .lending_shares import Laws, Query
 from .lending_shares import laws as lending_laws
-from .newton import NEAR_ZERO, narrow, settle
-from .sketches import Guess, Sketch, guess_at_delta, guess_at_epsilon, log_needs, points_of, sketch_law
-from .tilts import WIDEST_SHIFT, propose_evidence
+from .newton import NEAR_ZERO, narrow
+from .straight import LEAST_STEPS, MOST_PHASES, Drawing, Drawn, bracket_epsilon, shows_at_most
+from .tilts import propose_evidence
 
 _REFINEMENTS = 5
 _CELLS = 800
@@ -32,10 +32,6 @@ _MANY_PHASES = 50
 _LOWEST_LOG_DELTA = -640.0
 _RELATIVE, _ABSOLUTE = 1e-3, 1e-4  # the promised width of an epsilon bracket
 _DELTA = 0.01  # the relative width up to which a delta bracket is refined
-_MOST_SKETCHED = 8  # phases
-_LEAST_STEPS = 5
-_LEAST_SKETCHED = 1e-3  # epsilon
-_SMOOTHING = 1e-5
 _NO_GAUSSIAN = Bounds(0.0, 0.0)
 Look = list[Cells | Laws]  # how each part of a run is seen
 _CLOSE = 1e-11  # of epsilon: how far from a guess a closed form is read
@@ -56,16 +52,6 @@ class Part:
     law: LossLaw
     steps: int
     step: Step | None = None
-
-
-@dataclass(frozen=True)
-class Drawn:
-    """What a sketch led to: the answer that it suggests, the same for the other direction, and cells."""
-
-    log_delta: float
-    guess: Guess
-    other: Guess | None
-    cells: Look
 
 
 class Direction:
@@ -131,7 +117,9 @@ class Direction:
     def epsilon(self, delta: float) -> Bounds:
         """Bracket of epsilon(delta)."""
         bracket, budget = EpsilonBracket(delta), Budget()
-        if self._straight(bracket, budget):
+        drawing = self._draw(bracket.log_delta)
+        self._drawn = drawing.at_delta(bracket.log_delta, both=self._mirrored) if drawing else None
+        if self._drawn and bracket_epsilon(self, self._drawn, bracket, budget) and not wide(bracket, 0.9):
             return bracket.bounds
         look = self.look(bracket.log_delta)
         first = self.view(look, above=True)
@@ -156,44 +144,14 @@ class Direction:
             self._halve(bracket, budget)
         return bracket.bounds
 
-    def _straight(self, bracket: EpsilonBracket, budget: Budget) -> bool:
-        """Whether one set of cells, and one line from each side, drawn after a sketch, settle the question."""
-        drawn = self._draw(bracket.log_delta)
-        if drawn is None or drawn.guess.epsilon < _LEAST_SKETCHED:
-            return False
-        epsilon = drawn.guess.epsilon
-        for above in (True, False):
-            view = self.view(drawn.cells, above=above)
-            if view.infinite > 1e-3 * bracket.delta or not view.resolved:
-                return False
-            plan = drawn.guess.line.plan
-            evidence = Evidence(view, [plan if above else replace(plan, shift=min(1.7 * plan.shift, max(plan.shift, WIDEST_SHIFT)))])
-            budget.spend(evidence.nodes)
-            epsilon = settle(bracket, evidence, epsilon)
-            if math.isnan(epsilon):
-                return False
-        return not wide(bracket, 0.9)
-
-    def _draw(self, log_delta: float) -> Drawn | None:
-        """A sketch of the run, where it says that the answer lies, and cells that are fitted to that."""
-        if len(self.parts) > _MOST_SKETCHED or self.steps < _LEAST_STEPS:
+    def _draw(self, log_delta: float) -> Drawing | None:
+        """A sketch of the run for deltas of that size, if it is short enough for one."""
+        if len(self.parts) > MOST_PHASES or self.steps < LEAST_STEPS:
             return None
-        reach = self._reach(log_delta)
-        looked = self.look(log_delta) if any(part.step for part in self.parts) else [None] * len(self.parts)
-        points = [None if isinstance(one, Laws) else points_of(part.law, reach) for part, one in zip(self.parts, looked, strict=True)]
-        rows = [sketch_law(part.law, one) if one else (law.forward.loss, law.forward.log_mass)
-                for part, one, law in zip(self.parts, points, looked, strict=True)]  # fmt: skip
-        steps = np.array([float(part.steps) for part in self.parts])
-        sketch = Sketch.of(rows, steps, self.gaussian.upper)
-        table, back = sketch.tables(log_delta)
-        guess = guess_at_delta(sketch, table, log_delta, _SMOOTHING)
-        if guess is None or guess.line.log_amplitude > 12.0 or guess.line.nodes > 1e4:
-            return None
-        other = guess_at_epsilon(back, guess.epsilon, log_delta, 10 * _SMOOTHING) if self._mirrored else None
-        cells = [law if one is None else sketched_cells(part.law, one.pieces, log_needs(one, guess, other), self.cells)
-                 for part, one, law in zip(self.parts, points, looked, strict=True)]  # fmt: skip
-        self._drawn = Drawn(log_delta, guess, other, cells)
-        return self._drawn
+        lent: list[Laws | None] = [None] * len(self.parts)
+        if any(part.step for part in self.parts):
+            lent = [one if isinstance(one, Laws) else None for one in self.look(log_delta)]
+        return Drawing(self, lent, self.gaussian.upper, self._reach(log_delta))
 
     def _refine(self, bracket: EpsilonBracket, look: Look, evidence: Evidence, start: float, budget: Budget) -> None:
         """Ever finer cells, fitted to what was read last."""
@@ -235,11 +193,8 @@ class Direction:
     def at_most(self, epsilon: float, delta: float) -> bool:
         """Whether epsilon(delta) <= epsilon is proven by a quick look; False means "not known"."""
         log_delta = math.log(delta)
-        drawn = self._mirror._drawn if self._mirror else None
-        if drawn and drawn.log_delta == log_delta and drawn.other and drawn.other.log_delta < log_delta:
-            view = self.view([one.reversed() for one in drawn.cells], above=True)
-            if proves(Evidence(view, [drawn.other.line.plan]), epsilon, log_delta):
-                return True
+        if shows_at_most(self, self._mirror._drawn if self._mirror else None, epsilon, log_delta):
+            return True
         first = self.view(self.look(log_delta), above=True)
         if first.infinite <= delta and first.largest <= epsilon:
             return True
