@@ -82,8 +82,13 @@ class Run:
         """Bounds of delta(epsilon)."""
         if epsilon > _FAR:  # delta falls in epsilon; sums of squares would overflow further out
             return Bounds(self.exposure.lower, self.delta(_FAR).upper if not self.overflow.upper else 1.0)
-        parts = worse(direction.delta(epsilon) for direction in self.directions)
-        return self._whole(parts, epsilon)
+        if not self.directions:
+            return self._whole(Bounds(0.0, 0.0), epsilon)
+        best = self.directions[0].delta(epsilon)
+        for other in self.directions[1:]:
+            if not (best.lower > 0.0 and other.at_most(epsilon, best.lower)):
+                best = worse([best, other.delta(epsilon)])
+        return self._whole(best, epsilon)
 
     @_QUIET
     def delta_each(self, epsilon: float) -> list[Bounds]:

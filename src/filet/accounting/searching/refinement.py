@@ -22,7 +22,7 @@ from .guesses import bulk_focus, focus, gaussian_epsilon, guess_epsilon, guess_l
 from .lending_shares import Laws, Query
 from .lending_shares import laws as lending_laws
 from .newton import NEAR_ZERO, narrow
-from .straight import LEAST_STEPS, MOST_PHASES, Drawing, Drawn, bracket_epsilon, shows_at_most
+from .straight import LEAST_STEPS, MOST_PHASES, Drawing, Drawn, bracket_delta, bracket_epsilon, shows_at_most
 from .tilts import propose_evidence
 
 _REFINEMENTS = 5
@@ -30,6 +30,7 @@ _CELLS = 800
 _FEW_CELLS = 300  # a law, for runs of very many phases
 _MANY_PHASES = 50
 _LOWEST_LOG_DELTA = -640.0
+_USUAL_LOG_DELTA = -24.0
 _RELATIVE, _ABSOLUTE = 1e-3, 1e-4  # the promised width of an epsilon bracket
 _DELTA = 0.01  # the relative width up to which a delta bracket is refined
 _NO_GAUSSIAN = Bounds(0.0, 0.0)
@@ -207,6 +208,8 @@ class Direction:
     def delta(self, epsilon: float) -> Bounds:
         """Bracket of delta(epsilon)."""
         bracket, budget = DeltaBracket(epsilon), Budget()
+        if self._straight_delta(bracket):
+            return bracket.bounds
         log_delta = -25.0
         for _ in range(4):  # find the size of the answer, and how far out the losses matter
             look = self.look(8.0 * math.floor(log_delta / 8.0))
@@ -233,6 +236,21 @@ class Direction:
             if bracket.upper - bracket.lower <= _DELTA * bracket.upper:
                 break
         return bracket.bounds
+
+    def _straight_delta(self, bracket: DeltaBracket) -> bool:
+        """Whether a sketch leads to a bracket as narrow as is promised."""
+        log_delta = _USUAL_LOG_DELTA
+        for _ in range(3):
+            drawing = self._draw(log_delta)
+            guesses = drawing.at_epsilon(bracket.epsilon, log_delta, both=self._mirrored) if drawing else None
+            if drawing is None or guesses is None:
+                return False
+            about = 8.0 * math.floor(guesses[0].log_delta / 8.0)
+            if about == log_delta or (about > log_delta and not any(drawing.lent)):
+                self._drawn = bracket_delta(self, drawing, guesses, bracket)
+                return self._drawn is not None
+            log_delta = about
+        return False
 
     def quick_delta(self, epsilon: float, budget: Budget | None = None) -> float:
         """An upper bound of delta(epsilon) from one coarse look; without lines once the budget is spent."""

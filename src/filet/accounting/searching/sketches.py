@@ -252,6 +252,18 @@ def guess_at_delta(sketch: Sketch, table: Table, log_delta: float, width: float)
     return Guess(found, log_delta, line, around, rough.log_deltas(around))
 
 
+def guess_near_epsilon(sketch: Sketch, table: Table, epsilon: float, width: float) -> Guess | None:
+    """How large delta(epsilon) is likely to be; None where no sketch says."""
+    if not table.epsilon[0] < epsilon < table.epsilon[-1] or not epsilon > 0.0:
+        return None
+    line = table.line(epsilon, float(np.interp(epsilon, table.epsilon, table.log_delta)), width)
+    around = np.append(_AROUND * epsilon, epsilon)
+    log_deltas = RoughLine(sketch, line.plan.c, line.plan.period).log_deltas(around)
+    if not math.log(_TINY) < log_deltas[-1] < 0.0:
+        return None
+    return Guess(epsilon, float(log_deltas[-1]), line, around[:-1], log_deltas[:-1])
+
+
 def guess_at_epsilon(table: Table, epsilon: float, log_delta: float, width: float) -> Guess | None:
     """About how large delta(epsilon) is, with a line that shows whether it is at most the given one."""
     if not table.epsilon[0] < epsilon < table.epsilon[-1]:

@@ -21,7 +21,17 @@ from .budget import Budget
 from .grids import sketched_cells
 from .lending_shares import Laws
 from .newton import settle
-from .sketches import Guess, Points, Sketch, guess_at_delta, guess_at_epsilon, log_needs, points_of, sketch_law
+from .sketches import (
+    Guess,
+    Points,
+    Sketch,
+    guess_at_delta,
+    guess_at_epsilon,
+    guess_near_epsilon,
+    log_needs,
+    points_of,
+    sketch_law,
+)
 from .tilts import WIDEST_SHIFT
 
 MOST_PHASES = 8
@@ -51,6 +61,9 @@ class Run(Protocol):
     cells: int
 
     def view(self, look: list[Cells | Laws], *, above: bool) -> View: ...
+
+
+Guesses = tuple[Guess, Guess | None]
 
 
 @dataclass(frozen=True)
@@ -84,6 +97,19 @@ class Drawing:
         other = guess_at_epsilon(back, guess.epsilon, log_delta, 10 * _SMOOTHING) if both else None
         return Drawn(log_delta, guess, other, self._cells(guess, other, self.run.cells))
 
+    def at_epsilon(self, epsilon: float, log_delta: float, *, both: bool) -> Guesses | None:
+        """For delta(epsilon), which is about the given one, or as far as anybody knows."""
+        table, back = self.sketch.tables(log_delta)
+        guess = guess_near_epsilon(self.sketch, table, epsilon, _SMOOTHING / _FINER**2)
+        if guess is None or not _easy(guess):
+            return None
+        return guess, guess_at_epsilon(back, epsilon, guess.log_delta, 10 * _SMOOTHING) if both else None
+
+    def cells(self, guesses: Guesses, finer: float) -> Drawn:
+        """Cells that are fitted to what was guessed, so many times those of an epsilon."""
+        guess, other = guesses
+        return Drawn(guess.log_delta, guess, other, self._cells(guess, other, int(self.run.cells * finer)))
+
     def _cells(self, guess: Guess, other: Guess | None, count: int) -> list[Cells | Laws]:
         made: list[Cells | Laws] = []
         for part, law, points in zip(self.run.parts, self.lent, self.points, strict=True):
@@ -113,14 +139,34 @@ def bracket_epsilon(run: Run, drawn: Drawn, bracket: EpsilonBracket, budget: Bud
     return True
 
 
-def _plan(guess: Guess, *, above: bool) -> LinePlan:
+def bracket_delta(run: Run, drawing: Drawing, guesses: Guesses, bracket: DeltaBracket) -> Drawn | None:
+    """Narrow a bracket of delta from above and from below to what is promised; None if that led nowhere."""
+    finer, log_delta = _FINER, guesses[0].log_delta
+    for _ in range(2):
+        drawn = drawing.cells(guesses, finer)
+        for above in (True, False):
+            view = run.view(drawn.cells, above=above)
+            if view.infinite > 0.1 * _DELTA * math.exp(log_delta) or not view.resolved:
+                return None
+            bracket.read(Evidence(view, [_plan(drawn.guess, above=above, sharper=finer / _FINER)]), log_delta)
+        width = (bracket.upper - bracket.lower) / bracket.upper
+        if width <= _DELTA:
+            return drawn
+        finer *= min(1.3 * math.sqrt(width / _DELTA), 4.0)
+    return None
+
+
+def _plan(guess: Guess, *, above: bool, sharper: float = 1.0) -> LinePlan:
     plan = guess.line.plan
-    return plan if above else replace(plan, shift=max(plan.shift, min(_BELOW * plan.shift, WIDEST_SHIFT)))
+    shift = plan.shift / sharper
+    return replace(plan, shift=shift if above else max(shift, min(_BELOW * shift, WIDEST_SHIFT)))
 
 
 def shows_at_most(run: Run, drawn: Drawn | None, epsilon: float, log_delta: float) -> bool:
     """Whether what was drawn for the other direction proves that epsilon(delta) <= epsilon in this one."""
-    if drawn is None or drawn.other is None or drawn.log_delta != log_delta or drawn.other.log_delta >= log_delta:
+    if drawn is None or drawn.other is None:
+        return False
+    if abs(drawn.log_delta - log_delta) > 0.1 or drawn.other.log_delta >= log_delta:
         return False
     view = run.view([one.reversed() for one in drawn.cells], above=True)
     return proves(Evidence(view, [drawn.other.line.plan]), epsilon, log_delta)
