@@ -14,7 +14,7 @@ from ..proving.verdict import Evidence
 from ..proving.view import View
 from .guesses import saddle
 
-_TINY = 1e-300
+_TINY = 1e-200
 _ALIAS = 1e-6  # tolerated aliases, relative to delta
 # Candidate tilts around the saddle point, finer near it: Chernoff bounds of aliases need close neighbours. Most
 # runs are easy and do with the first ladder.
