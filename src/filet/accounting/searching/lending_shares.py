@@ -21,8 +21,8 @@ from ..terms import Adjacency
 from .grids import Focus
 
 _KNOTS = 20
-_ROUNDS = 9
-_PACE = 0.6  # damping: faster for few lenders, but many of them overshoot
+_PACES = (0.9, 0.7, 0.5, 0.7, 0.5, 0.5, 0.4, 0.0)  # damping of each round: faster for few lenders, but many overshoot
+_JUDGED = 2  # last rounds that are compared
 _LEAST_LIGHT = 1e-250  # w and tau below it: cuts never happen, and products lose their digits
 _NOISE = (0.1, 1e6)  # with less noise every hit shows; with more nothing does
 _MOST_LENDERS = 48  # beyond sigma = 7 the lowest levels add little
@@ -34,6 +34,7 @@ _AROUND = 40  # nodes near a loss that may decide alone
 _UNRESOLVED = 1e-3  # of delta: the most that infinite losses may take
 _LARGEST_LOSS = 600.0
 _TINY = 1e-300
+_OCTAVES, _QUARTERS = 2.0 ** np.arange(-10.0, 14.0), 2.0 ** np.arange(-0.75, 0.8, 0.25)  # tilts that are tried
 
 
 @dataclass(frozen=True)
@@ -68,7 +69,7 @@ class Query:
 
 def lenders(cap: int, sigma: float) -> int:
     """How many levels below the top may lend."""
-    return min(cap - 1, int(6.0 * sigma) + 6, _MOST_LENDERS)
+    return min(cap - 1, int(2.5 * sigma) + 4, _MOST_LENDERS)
 
 
 def worth_a_look(n: int, p: float, cap: int, sigma: float, weights: Weights, query: Query) -> bool:
@@ -104,16 +105,19 @@ def choose(step: Step) -> Shares:
     share, tilt = np.full((step.lenders, _KNOTS), 0.5), np.full(_KNOTS, -1.0)
     best, kept_share, kept_tilt = np.full(_KNOTS, np.inf), share, tilt
     hit, home = np.full(share.shape, p), np.broadcast_to(low2, share.shape) if replaced else None
-    for _ in range(_ROUNDS):
+    for number, pace in enumerate(_PACES):
         lent = share * low * step.levels[:, None]
         tilt = _newton(step, m1, lent, _newton(step, m1, lent, tilt))
         mass, theta = cover(step, m0, m1, lent, tilt)
-        own = upper(hit, (1.0 - share) * low, home, 1.0 / sigma)
-        value = np.add(*top(step, c, mass, second, theta, 0)) + (step.levels[:, None] * own).sum(axis=0)
-        better = value < best
-        best = np.where(better, value, best)
-        kept_share, kept_tilt = np.where(better, share, kept_share), np.where(better, tilt, kept_tilt)
-        share = share + _PACE * (_goal(step, k, tilt, low, low2, threshold(c, mass, second, 1.0 / sigma)[0]) - share)
+        if number >= len(_PACES) - _JUDGED:
+            own = upper(hit, (1.0 - share) * low, home, 1.0 / sigma)
+            value = np.add(*top(step, c, mass, second, theta, 0)) + (step.levels[:, None] * own).sum(axis=0)
+            better = value < best
+            best = np.where(better, value, best)
+            kept_share, kept_tilt = np.where(better, share, kept_share), np.where(better, tilt, kept_tilt)
+        if pace:
+            goal = _goal(step, k, tilt, low, low2, threshold(c, mass, second, 1.0 / sigma)[0])
+            share = share + pace * (goal - share)
     return Shares(step, knots, kept_share, kept_tilt)
 
 
@@ -155,17 +159,36 @@ def _enough(loss: Array, value: Array, query: Query) -> tuple[float, float]:
     return float(loss[0]), float(loss[far[0]] if far.size else loss[-1])
 
 
+def _chernoff(law: Discrete, query: Query) -> tuple[float, float]:
+    """The tilt of Chernoff's bound, and the epsilon that it proves, roughly; steps of an octave, then of a quarter."""
+    tilts = _OCTAVES
+    for finer in (True, False):
+        v = tilts[:, None] * law.loss + law.log_mass
+        peak = v.max(axis=1)
+        log_mgf = peak + np.log(np.exp(np.maximum(v - peak[:, None], -600.0)).sum(axis=1))
+        bound = (query.steps * log_mgf + log_peak(tilts) - query.log_delta) / tilts
+        best = int(np.argmin(bound))
+        if finer:
+            tilts = tilts[best] * _QUARTERS
+    return float(tilts[best]), max(float(bound[best]), 1e-12)
+
+
 def tilt_focus(law: Discrete, query: Query, cells: int) -> tuple[Focus, float]:
     """Where nodes should be dense if all that is known is Chernoff's tilt, and the epsilon that it proves, roughly."""
-    c = 2.0 ** np.arange(-10.0, 14.0, 0.25)
-    v = c[:, None] * law.loss + law.log_mass
-    peak = v.max(axis=1)
-    log_mgf = peak + np.log(np.exp(v - peak[:, None]).sum(axis=1))
-    bound = (query.steps * log_mgf + log_peak(c) - query.log_delta) / c
-    best = int(np.argmin(bound))
-    tilt, epsilon = float(c[best]), max(float(bound[best]), 1e-12)
+    tilt, epsilon = _chernoff(law, query)
     loss = np.array([-epsilon, -query.log_delta / tilt])
     return Focus(cells, loss, np.array([query.log_delta - tilt * epsilon, 0.0])), epsilon
+
+
+def _coarse(loss: Array, part: Array) -> Discrete:
+    """About the law whose profile has these parts, for a look at it: where the profile is not convex, without mass."""
+    value = np.where(loss < 0.0, part - np.expm1(np.minimum(loss, 0.0)), part)
+    known = np.isfinite(value)
+    if not known.all():
+        loss, value = loss[known], value[known]
+    width = np.append(np.exp(loss[0]), np.exp(loss[:-1]) * np.expm1(loss[1:] - loss[:-1]))
+    slope = np.append(np.diff(value, prepend=1.0) / width, 0.0)
+    return Discrete(loss, np.log(np.maximum(slope[1:] - slope[:-1], _TINY)) + loss, 0.0, 0.0)
 
 
 def fitted_nodes(law: Discrete, focus: Focus, low: float, high: float) -> Array:
@@ -215,7 +238,7 @@ def _plain(step: Step, loss: Array) -> Array:
 def _rough(loss: Array, part: Array, query: Query, *, both: bool) -> float:
     """Chernoff's epsilon of a profile, in one direction or the worse of both."""
     ways = [(loss, part), reverse(loss, part)] if both else [(loss, part)]
-    return max(tilt_focus(dominating(*way), query, 1)[1] for way in ways)
+    return max(_chernoff(_coarse(*way), query)[1] for way in ways)
 
 
 def laws(step: Step, query: Query, focus: Focus | None = None, nodes: int = _NODES) -> Laws | None:
@@ -246,7 +269,8 @@ def _fitted(
     shares: Shares, query: Query, focus: Focus | None, nodes: int, seen: tuple[Array, Array], *, back: bool
 ) -> Discrete:
     """The law on nodes that are fitted to the query, after a look at others, in the direction of that look."""
-    coarse, corners = dominating(*seen), vertices(*seen)
+    corners = vertices(*seen)
+    coarse = _coarse(*seen)
     focus = replace(focus, cells=nodes) if focus else tilt_focus(coarse, query, nodes)[0]
     fine = fitted_nodes(coarse, focus, *_enough(*corners, query))
     fine = np.unique(np.concatenate([fine, _single(*corners, query)]))

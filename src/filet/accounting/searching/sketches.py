@@ -13,6 +13,7 @@ from functools import cached_property
 
 import numpy as np
 
+from ..proving.cells import Discrete
 from ..proving.loss_law import Array, LossLaw
 from ..proving.transform import by_powers
 from .grids import points_within
@@ -24,6 +25,7 @@ _LOG_ROOT = 0.5 * math.log(2 * math.pi)
 _TINY = 1e-300
 _FAR = -600.0  # logarithms below it are cut off: numbers that are nearly denormal are slow
 _ENDS = np.array([95 / 288, 317 / 240, 23 / 30, 793 / 720, 157 / 160])  # Gregory's rule, where a piece ends in the bulk
+_MERGED = 5  # neighbouring losses of a fine law
 _NODES = (48, 512)  # of a rough line
 _FADED = -20.0  # logarithm of a transform that no longer matters
 _LESS = 4.0  # how much less the other direction matters, in logarithms
@@ -83,6 +85,15 @@ def sketch_law(law: LossLaw, points: Points) -> tuple[Array, Array]:
     loss = np.append(points.loss, [atom.loss for atom in law.atoms])
     logs = np.append(points.log_mass, [math.log(max(atom.p, _TINY)) for atom in law.atoms])
     return loss, logs - math.log(float(np.exp(np.maximum(logs, _FAR)).sum()))
+
+
+def sketch_discrete(law: Discrete) -> tuple[Array, Array]:
+    """Losses and log-masses of a discrete law, some neighbours merged."""
+    if law.loss.size < 4 * _MERGED:
+        return law.loss, law.log_mass
+    first, mass = np.arange(0, law.loss.size, _MERGED), np.exp(np.maximum(law.log_mass, _FAR))
+    together = np.add.reduceat(mass, first)
+    return np.add.reduceat(mass * law.loss, first) / together, np.log(together)
 
 
 @dataclass(frozen=True)

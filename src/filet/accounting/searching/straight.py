@@ -30,6 +30,7 @@ from .sketches import (
     guess_near_epsilon,
     log_needs,
     points_of,
+    sketch_discrete,
     sketch_law,
 )
 from .tilts import WIDEST_SHIFT
@@ -84,7 +85,7 @@ class Drawing:
         self.points: list[Points | None] = [
             None if law else points_of(part.law, reach) for part, law in zip(run.parts, lent, strict=True)
         ]
-        rows = [(law.forward.loss, law.forward.log_mass) if law else sketch_law(part.law, points)
+        rows = [sketch_discrete(law.forward) if law else sketch_law(part.law, points)
                 for part, law, points in zip(run.parts, lent, self.points, strict=True)]  # fmt: skip
         self.sketch = Sketch.of(rows, np.array([float(part.steps) for part in run.parts]), gaussian)
 
