@@ -30,6 +30,7 @@ _RARE = 1e-6  # of delta: what happens this rarely does not matter
 _GAIN = 1e-4  # of epsilon: a smaller gain is lost in the width of a bracket
 _LOOK = 160  # nodes of the first look
 _NODES = 800
+_BACK = 0.6  # share of the nodes for the other direction, which rarely decides
 _AROUND = 40  # nodes near a loss that may decide alone
 _UNRESOLVED = 1e-3  # of delta: the most that infinite losses may take
 _LARGEST_LOSS = 600.0
@@ -81,14 +82,18 @@ def worth_a_look(n: int, p: float, cap: int, sigma: float, weights: Weights, que
     return math.log(query.steps) + math.log(weights.c) > query.log_delta + math.log(_RARE)
 
 
+def _within(value: Array, low: float, high: float) -> Array:
+    return np.minimum(np.maximum(value, low), high)
+
+
 def _newton(step: Step, m1: Array, lent: Array, tilt: Array) -> Array:
     """One step towards the tilt at which M is largest: m_1 e^{l-i} = sum k mu_k e^{-kl-k^2 i}."""
     k, i = np.arange(1.0, step.lenders + 1.0)[:, None], 0.5 / step.sigma**2
-    e = lent * np.exp(np.clip(-k * tilt - k * k * i, -700.0, 600.0))
+    e = lent * np.exp(_within(-k * tilt - k * k * i, -700.0, 600.0))
     up = np.maximum((k * e).sum(axis=0), _TINY)
     with np.errstate(divide="ignore"):
         off = np.log(m1) - i + tilt - np.log(up)
-    return np.asarray(tilt - np.clip(off, -9.0, 9.0) / (1.0 + (k * k * e).sum(axis=0) / up))
+    return np.asarray(tilt - _within(off, -9.0, 9.0) / (1.0 + (k * k * e).sum(axis=0) / up))
 
 
 def choose(step: Step) -> Shares:
@@ -124,12 +129,12 @@ def choose(step: Step) -> Shares:
 def _goal(step: Step, k: Array, tilt: Array, low: Array, low2: Array, x: Array) -> Array:
     """The share at which level k's threshold at home gives its mass the price that the top pays."""
     y = 1.0 / step.sigma
-    price = np.exp(np.clip(-k * tilt - 0.5 * (k * y) ** 2, -700.0, 50.0))
-    own = y + ndtri(np.clip(price * ndtr(x - y), _TINY, 1.0 - 1e-15))  # in standard deviations
+    price = np.exp(_within(-k * tilt - 0.5 * (k * y) ** 2, -700.0, 50.0))
+    own = y + ndtri(_within(price * ndtr(x - y), _TINY, 1.0 - 1e-15))  # in standard deviations
     with np.errstate(over="ignore", divide="ignore", invalid="ignore"):
         hit = step.p - low2 * np.exp(np.minimum(2.0 * y * own - 2.0 * y * y, 700.0))
-        keep = hit * np.exp(np.clip(0.5 * y * y - own * y, -700.0, 700.0)) / low
-    return np.clip(1.0 - np.nan_to_num(keep, nan=1.0, posinf=1.0, neginf=1.0), 0.0, 1.0)
+        keep = hit * np.exp(_within(0.5 * y * y - own * y, -700.0, 700.0)) / low
+    return _within(1.0 - np.where(np.isfinite(keep), keep, 1.0), 0.0, 1.0)
 
 
 def first_nodes(step: Step, query: Query, count: int = _LOOK) -> Array:
@@ -205,7 +210,7 @@ def fitted_nodes(law: Discrete, focus: Focus, low: float, high: float) -> Array:
     middle = 0.5 * (loss[1:] + loss[:-1])
     mass = np.logaddexp(law.log_mass[inside][1:], law.log_mass[inside][:-1])
     log_need = mass - np.log(width) + np.interp(middle, focus.loss, focus.log_weight)
-    need = np.cbrt(np.exp(np.clip(log_need - log_need.max(), -100.0, 0.0))) * width
+    need = np.cbrt(np.exp(np.maximum(log_need - log_need.max(), -100.0))) * width
     need += 0.1 * need.sum() / need.size  # a tenth of all nodes goes wherever nothing seems to matter
     count = np.concatenate([[0.0], np.cumsum(need)])
     fine = np.interp(np.linspace(0.0, count[-1], focus.cells), count, loss)
@@ -260,7 +265,7 @@ def laws(step: Step, query: Query, focus: Focus | None = None, nodes: int = _NOD
     if before <= (1.0 + _GAIN) * _rough(loss, both, query, both=not symmetric):
         return None
     forward = _fitted(shares, query, focus, nodes, (loss, both), back=False)
-    back = forward if symmetric else _fitted(shares, query, focus, nodes, reverse(loss, both), back=True)
+    back = forward if symmetric else _fitted(shares, query, focus, int(_BACK * nodes), reverse(loss, both), back=True)
     known = all(query.steps * law.infinite <= _UNRESOLVED * math.exp(query.log_delta) for law in (forward, back))
     return Laws(forward, back) if known else None
 
