@@ -14,7 +14,7 @@ from functools import cached_property
 import numpy as np
 
 from ..proving.cells import Discrete
-from ..proving.loss_law import Array, LossLaw
+from ..proving.loss_law import Array, LossLaw, Piece
 from ..proving.transform import by_powers
 from .grids import points_within
 from .tilts import Proposal, choose_line
@@ -25,6 +25,9 @@ _LOG_ROOT = 0.5 * math.log(2 * math.pi)
 _TINY = 1e-300
 _FAR = -600.0  # logarithms below it are cut off: numbers that are nearly denormal are slow
 _ENDS = np.array([95 / 288, 317 / 240, 23 / 30, 793 / 720, 157 / 160])  # Gregory's rule, where a piece ends in the bulk
+_EASY = 6_000  # nodes of a line before it is known where its transform dies out
+_FINE = 2.0 ** np.concatenate([np.arange(-5.0, -1.5, 0.5), np.arange(-1.5, 1.51, 1 / 12), [2.0, 3.0]])
+_SMALL, _COARSER = 0.01, 10.0  # epsilons below it need fewer digits, but some
 _MERGED = 5  # neighbouring losses of a fine law
 _NODES = (48, 512)  # of a rough line
 _FADED = -20.0  # logarithm of a transform that no longer matters
@@ -63,12 +66,13 @@ def points_of(law: LossLaw, reach: float) -> Points:
     p, q = np.maximum(p, _TINY), np.maximum(q, _TINY)
     ratio = d / q
     loss = np.where(np.abs(ratio) < 0.5, np.log1p(np.maximum(ratio, -0.9)), np.log(p / q))
-    width = np.concatenate([_widths(one) for one in inner])
+    width = np.concatenate([_widths(one, piece) for one, piece in zip(inner, law.pieces, strict=True)])
     log_mass = np.log(np.maximum(width, _TINY) * p) + top - 0.5 * x * x - _LOG_ROOT
     return Points(x, loss, log_mass, tuple(np.cumsum(counts).tolist()))
 
 
-def _widths(x: Array) -> Array:
+def _widths(x: Array, piece: Piece) -> Array:
+    """Gregory's rule, and at open ends what lies beyond, with some of the last cell's mass: it decides at strong tilts."""
     apart = x[1:] - x[:-1]
     width = np.empty_like(x)
     if x.size < 10:
@@ -77,6 +81,8 @@ def _widths(x: Array) -> Array:
     else:
         width[5:-5] = 0.5 * (apart[5:-4] + apart[4:-5])
         width[:5], width[-5:] = apart[0] * _ENDS, apart[-1] * _ENDS[::-1]
+    width[0] += math.isinf(piece.low)
+    width[-1] += math.isinf(piece.high)
     return width
 
 
@@ -247,6 +253,15 @@ class Guess:
         return np.asarray(np.minimum(at, 0.0) - self.log_delta)
 
 
+def _line(sketch: Sketch, table: Table, epsilon: float, log_delta: float, width: float) -> Proposal:
+    """A line for queries near an epsilon; where the table is too coarse for a short one, from finer tilts."""
+    line = table.line(epsilon, log_delta, width)
+    if line.nodes > _EASY:
+        tilts = np.append(0.0, line.plan.c * _FINE)
+        line = choose_line(tilts, sketch.log_mgf(tilts), sketch.total_steps, epsilon, log_delta, width)
+    return line
+
+
 def guess_at_delta(sketch: Sketch, table: Table, log_delta: float, width: float) -> Guess | None:
     """Where epsilon(delta) is likely to be; None where no sketch says."""
     if not table.log_delta[-1] < log_delta < table.log_delta[0]:
@@ -254,7 +269,7 @@ def guess_at_delta(sketch: Sketch, table: Table, log_delta: float, width: float)
     epsilon = float(np.interp(-log_delta, -table.log_delta, table.epsilon))
     if not epsilon > 0.0:
         return None
-    line = table.line(epsilon, log_delta, width)
+    line = _line(sketch, table, epsilon, log_delta, width * max(1.0, min(_SMALL / epsilon, _COARSER)))
     rough = RoughLine(sketch, line.plan.c, line.plan.period)
     found = rough.solve(epsilon, log_delta)
     if not found > 0.0:
@@ -267,7 +282,7 @@ def guess_near_epsilon(sketch: Sketch, table: Table, epsilon: float, width: floa
     """How large delta(epsilon) is likely to be; None where no sketch says."""
     if not table.epsilon[0] < epsilon < table.epsilon[-1] or not epsilon > 0.0:
         return None
-    line = table.line(epsilon, float(np.interp(epsilon, table.epsilon, table.log_delta)), width)
+    line = _line(sketch, table, epsilon, float(np.interp(epsilon, table.epsilon, table.log_delta)), width)
     around = np.append(_AROUND * epsilon, epsilon)
     log_deltas = RoughLine(sketch, line.plan.c, line.plan.period).log_deltas(around)
     if not math.log(_TINY) < log_deltas[-1] < 0.0:

@@ -37,7 +37,7 @@ from .tilts import WIDEST_SHIFT
 
 MOST_PHASES = 8
 LEAST_STEPS = 5
-_LEAST_EPSILON = 1e-3  # below it lines are long, and crude bounds may do
+_LEAST_EPSILON = 1e-4  # below it lines are long, and crude bounds may do
 _SMOOTHING = 5e-6  # share of epsilon that smoothing may cost from above
 _AMPLITUDE, _NODES = 12.0, 1e4  # of lines that are read without a second thought
 _INFINITE = 1e-3  # of delta: the most that infinite losses may take

@@ -116,7 +116,10 @@ def _choose(
     amplitude[0] = np.inf
     allowed = amplitude <= max(float(amplitude.min()) + 1.0, tolerable)
     best = int(np.argmin(np.where(allowed, period, np.inf)))
-    return best, [int(np.argmin(side[best])) for side in (left, right)], float(period[best]), float(amplitude[best])
+    outer = int(np.argmin(right[best]))
+    # a law may have a little more mass far out than its sketch: then the next tilt inward does better
+    sides = [int(np.argmin(left[best])), outer, *([outer - 1] if outer - 1 > best else [])]
+    return best, sides, float(period[best]), float(amplitude[best])
 
 
 def smoothing_shift(c: float, beta: float, unit: float, epsilon: float, log_delta: float, width: float) -> float:
