@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 from scipy.special import erfcx, log_ndtr
@@ -11,6 +11,8 @@ from scipy.special import erfcx, log_ndtr
 from .cells import Discrete
 from .loss_law import Array, LossLaw
 from .rounding import CLOSED_FORM_ERROR, POINT_ERROR, SUM_ERROR, UNDERFLOW, UNIT, down, up
+
+_NODES, _WEIGHTS = np.polynomial.legendre.leggauss(6)
 
 
 class ClosedForm(Protocol):
@@ -85,16 +87,14 @@ def gaussian_log_delta(mu: float, epsilon: float) -> float:
         first, second = float(log_ndtr(-a)), epsilon + float(log_ndtr(-b))
         return first + math.log(-math.expm1(second - first))
     if mu < 0.01 * max(1.0, a):
-        nodes, weights = np.polynomial.legendre.leggauss(6)
-        x = 0.5 * (a + b) + 0.5 * mu * nodes
-        gap = 0.5 * mu * float(weights @ _mills_slope(x))
+        gap = 0.5 * mu * float(_WEIGHTS @ _mills_slope(0.5 * (a + b) + 0.5 * mu * _NODES))
     else:
-        gap = float(_mills(np.array([a]))[0] - _mills(np.array([b]))[0])
+        gap = float(_mills(a) - _mills(b))
     return math.log(gap) - 0.5 * a * a - 0.5 * math.log(2 * math.pi) if gap > 0.0 else -math.inf
 
 
-def _mills(x: Array) -> Array:
-    return np.asarray(math.sqrt(math.pi / 2) * erfcx(x / math.sqrt(2.0)))
+def _mills(x: Any) -> Any:
+    return math.sqrt(math.pi / 2) * erfcx(x / math.sqrt(2.0))
 
 
 def _mills_slope(x: Array) -> Array:
