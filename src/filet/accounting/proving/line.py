@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from scipy.special import i0e, i1e
@@ -37,14 +38,14 @@ class Reading:
     """A smoothed delta at one point, in units of e^{log_unit}: estimate, slope, and bounds of what it may be off.
 
     |estimate - alias - smoothed delta| <= error with the unknown alias in [0, `alias`], and the smoothed delta exceeds
-    the true one by at most `excess`.
+    the true one by at most `excess`. Numbers, or arrays for several points at once.
     """
 
-    value: float
-    slope: float
-    error: float
-    alias: float
-    excess: float
+    value: Any
+    slope: Any
+    error: Any
+    alias: Any
+    excess: Any
 
 
 def smoothing_transform(z: Complex, s: float, beta: float) -> Complex:
@@ -97,6 +98,12 @@ class Line:
         spectrum = self._sample()
         margin = composition.weight_margin
         self.log_scale, self.centre, self.margin = spectrum.log_scale, spectrum.centre, expm1_or_infinite(margin)
+        gap = self.c - self.tilts
+        away = np.abs(gap) * self.period
+        with np.errstate(divide="ignore", invalid="ignore"):  # the tilt itself is on neither side
+            log_series = self.log_bounds - self.log_scale - away - np.log(-np.expm1(-away))
+        log_series = np.where(np.isnan(log_series), np.inf, log_series)
+        self.sides = [(gap[one], log_series[one]) for one in (gap > 0, gap < 0)]
 
     @property
     def curved(self) -> bool:
@@ -138,6 +145,7 @@ class Line:
         size = np.abs(self.f)
         self.total, self.turning = float(size.sum()), float((size * self.u).sum())
         self._sample_excess(spectrum.values, spectrum.rounding, z, end, left_out)
+        self.sampled = np.stack([self.f, self.g, self.f * self.u], axis=1)
         return spectrum
 
     def _sample_excess(self, values: Complex, rounding: Array, z: Complex, limit: float, left_out: float) -> None:
@@ -164,38 +172,31 @@ class Line:
         summed = rounding + np.abs(values) * ((len(self.u) + 16) * UNIT)
         self.excess_error = float((np.abs(shape) * summed).sum()) + beyond
 
-    def log_unit(self, e: float) -> float:
+    def log_unit(self, e: Any) -> Any:
         return self.log_scale - self.c * e
 
-    def read(self, e: float) -> Reading:
-        """The smoothed delta at e (epsilon shifted by the caller). Proof: engine.md#rounding"""
-        phase = np.exp((-1j) * ((e - self.centre) * self.u))
-        turned = self.f * phase
-        excess = float((self.g * phase).real.sum()) + self.excess_error
-        value = float(turned.real.sum())
-        slope = -self.c * value + float((turned.imag * self.u).sum())
+    def read(self, e: Any) -> Reading:
+        """The smoothed delta at e, one or several (epsilon shifted by the caller). Proof: engine.md#rounding"""
+        phase = np.exp((-1j) * np.multiply.outer(e - self.centre, self.u))
+        sums = phase @ self.sampled
+        value, excess = sums[..., 0].real, sums[..., 1].real + self.excess_error
+        slope = -self.c * value + sums[..., 2].imag
         error = self.rounding + self.truncation + self.total * (len(self.u) + 16) * UNIT
-        error += 4 * UNIT * self.turning * (abs(e) + abs(self.centre))
+        error = error + 4 * UNIT * self.turning * (abs(e) + abs(self.centre))
         # the relative error of e^{log_unit} itself, and of the weights
         scale_error = 4 * UNIT * (abs(self.log_scale) + abs(self.c * e) + 4)
         relative = self.margin + expm1_or_infinite(scale_error)
-        error += (abs(value) + error) * relative
-        excess = max(excess, 0.0) * (1.0 + relative)
-        alias = self._alias(e)
-        if not math.isfinite(value + error + excess):
-            return Reading(math.nan, 0.0, math.inf, math.inf, math.inf)
-        return Reading(value, slope, error, alias, excess)
+        error = error + (abs(value) + error) * relative
+        excess = np.maximum(excess, 0.0) * (1.0 + relative)
+        return Reading(value, slope, error, self._alias(e), excess)
 
-    def _alias(self, e: float) -> float:
+    def _alias(self, e: Any) -> Any:
         """Bound of all other periods: geometric series of Chernoff's bounds. Proof: engine.md#aliasing"""
-        gap = self.c - self.tilts
-        away = np.abs(gap) * self.period
-        exponent = self.log_bounds - self.tilts * e - self.log_unit(e) - away
-        with np.errstate(over="ignore", divide="ignore", invalid="ignore"):  # the tilt itself is left out below
-            series = np.exp(exponent) / -np.expm1(-away)
-        left, right = (float(np.min(series[side], initial=math.inf)) for side in (gap > 0, gap < 0))
-        alias = 2.0 * (left + right)  # twice, for the rounding of the exponents
-        return alias if alias >= 0.0 else math.inf
+        left, right = (
+            (np.multiply.outer(e, gap) + log_series).min(axis=-1, initial=np.inf) for gap, log_series in self.sides
+        )
+        with np.errstate(over="ignore"):
+            return 2.0 * (np.exp(left) + np.exp(right))  # twice, for the rounding of the exponents
 
     def log_values(self, e: Array) -> Array:
         """log of the smoothed delta at several e, without error bounds; -inf where the estimate is not positive."""

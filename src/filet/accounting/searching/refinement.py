@@ -230,7 +230,7 @@ class Direction:
             bracket.read(evidence, log_delta)
             if budget:
                 budget.spend(evidence.nodes)
-        return bracket.upper
+        return float(bracket.upper)
 
     def _log_delta(self, view: View, epsilon: float) -> float:
         return min(-1e-3, max(guess_log_delta(view, epsilon), _LOWEST_LOG_DELTA))
@@ -240,7 +240,7 @@ class Direction:
         bracket.crude(first)
         if log_delta > -0.5:
             bracket.crude(self.view(look, above=False))
-        return bracket.upper - bracket.lower <= 0.1 * _DELTA * bracket.upper
+        return bool(bracket.upper - bracket.lower <= 0.1 * _DELTA * bracket.upper)
 
 
 def _fitted(look: Look, where: Focus) -> Look:
