@@ -145,7 +145,9 @@ class Line:
         size = np.abs(self.f)
         self.total, self.turning = float(size.sum()), float((size * self.u).sum())
         self._sample_excess(spectrum.values, spectrum.rounding, z, end, left_out)
-        self.sampled = np.stack([self.f, self.g, self.f * self.u], axis=1)
+        self.few, columns = math.isqrt(count - 1) + 1, np.stack([self.f, self.g, self.f * self.u], axis=1)
+        padded = np.concatenate([columns, np.zeros((-count % self.few, 3))]).reshape(-1, self.few, 3)
+        self.folded = padded.transpose(1, 0, 2).reshape(self.few, -1)
         return spectrum
 
     def _sample_excess(self, values: Complex, rounding: Array, z: Complex, limit: float, left_out: float) -> None:
@@ -177,8 +179,11 @@ class Line:
 
     def read(self, e: Any) -> Reading:
         """The smoothed delta at e, one or several (epsilon shifted by the caller). Proof: engine.md#rounding"""
-        phase = np.exp((-1j) * np.multiply.outer(e - self.centre, self.u))
-        sums = phase @ self.sampled
+        # The turn at node a few + b is that at a few times that at b.
+        small, large = (
+            np.exp(np.multiply.outer(e - self.centre, -1j * u)) for u in (self.u[: self.few], self.u[:: self.few])
+        )
+        sums = (large[..., None, :] @ (small @ self.folded).reshape(*large.shape, 3))[..., 0, :]
         value, excess = sums[..., 0].real, sums[..., 1].real + self.excess_error
         slope = -self.c * value + sums[..., 2].imag
         error = self.rounding + self.truncation + self.total * (len(self.u) + 16) * UNIT
