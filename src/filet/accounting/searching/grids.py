@@ -26,6 +26,14 @@ class Focus:
     log_weight: Array
 
 
+def any_of(parts: list[Focus], cells: int) -> Focus:
+    """What matters to any of several questions: the largest of their weights, each relative to that of no loss."""
+    loss = np.unique(np.concatenate([part.loss for part in parts]))
+    weights = [np.interp(loss, part.loss, part.log_weight) - np.interp(0.0, part.loss, part.log_weight)
+               for part in parts]  # fmt: skip
+    return Focus(cells, loss, np.max(weights, axis=0))
+
+
 _FADING = np.cumsum(0.25 * 1.25 ** np.arange(16.0))  # distances of cells beyond those that matter, up to 35 deviations
 
 

@@ -18,7 +18,7 @@ from ..proving.line import log_peak
 from ..proving.loss_law import Array
 from ..proving.tails import threshold, upper
 from ..terms import Adjacency
-from .grids import Focus
+from .grids import Focus, any_of
 
 _KNOTS = 20
 _ROUNDS = 9
@@ -60,10 +60,11 @@ class Shares:
 
 @dataclass(frozen=True)
 class Query:
-    """A run of `steps` such steps, asked for epsilon at delta."""
+    """A run of `steps` such steps, asked for epsilon at delta, or at all deltas from that to a `highest`."""
 
     steps: int
     log_delta: float
+    highest: float | None = None
 
 
 def lenders(cap: int, sigma: float) -> int:
@@ -248,6 +249,9 @@ def _fitted(
     """The law on nodes that are fitted to the query, after a look at others, in the direction of that look."""
     coarse, corners = dominating(*seen), vertices(*seen)
     focus = replace(focus, cells=nodes) if focus else tilt_focus(coarse, query, nodes)[0]
+    if query.highest is not None:
+        other = tilt_focus(coarse, Query(query.steps, query.highest), nodes)[0]
+        focus = any_of([focus, other], nodes + nodes // 2)
     fine = fitted_nodes(coarse, focus, *_enough(*corners, query))
     fine = np.unique(np.concatenate([fine, _single(*corners, query)]))
     at = -fine[::-1] if back else fine

@@ -5,13 +5,14 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
 from ..proving.cells import Cells, discretise_above, discretise_below
 from ..proving.closed_form import ClosedForm, HullStep, OneStep
 from ..proving.lending import Step
-from ..proving.loss_law import LossLaw
+from ..proving.loss_law import Array, LossLaw
 from ..proving.verdict import DeltaBracket, EpsilonBracket, Evidence, proves
 from ..proving.view import View
 from ..terms import Bounds
@@ -31,15 +32,17 @@ _LOWEST_LOG_DELTA = -640.0
 _RELATIVE, _ABSOLUTE = 1e-3, 1e-4  # the promised width of an epsilon bracket
 _DELTA = 0.01  # the relative width up to which a delta bracket is refined
 _NO_GAUSSIAN = Bounds(0.0, 0.0)
+_NEVER = (math.nan, math.nan, None)  # no look
 Look = list[Cells | Laws]  # how each part of a run is seen
 _SPREAD = 65  # points of one look at a closed form
 
 
-def wide(bounds: Bounds | EpsilonBracket, share: float = 1.0) -> bool:
-    """Whether an epsilon bracket is wider than (a share of) what filet promises."""
-    if bounds.upper == math.inf:
-        return bounds.lower < math.inf
-    return not bounds.upper - bounds.lower <= share * max(_RELATIVE * bounds.upper, _ABSOLUTE)
+def wide(bounds: Bounds | EpsilonBracket | tuple[Array, Array], share: float = 1.0) -> Any:
+    """Whether an epsilon bracket is wider than (a share of) what filet promises; an array for arrays."""
+    lower, upper = bounds if isinstance(bounds, tuple) else (bounds.lower, bounds.upper)
+    with np.errstate(invalid="ignore"):
+        narrow = (upper < np.inf) & (upper - lower <= share * np.maximum(_RELATIVE * upper, _ABSOLUTE))
+    return ~(narrow | np.isposinf(lower))
 
 
 @dataclass(frozen=True)
@@ -65,27 +68,28 @@ class Direction:
         if len(self.parts) >= _MANY_PHASES:
             self.cells, self._width = _FEW_CELLS, 0.2
         self._mirror = mirror
-        self._looked: tuple[tuple[float, float], Look] = (math.nan, math.nan), []
+        self._looked: tuple[tuple[float, float, float | None], Look] = _NEVER, []
 
     def reversed(self) -> Direction:
         """The run with P and Q exchanged."""
         parts = [Part(part.law.reversed(), part.steps, part.step) for part in self.parts]
         return Direction(parts, self.gaussian, self)
 
-    def look(self, log_delta: float) -> Look:
+    def look(self, log_delta: float, highest: float | None = None) -> Look:
         """Each part in equal cells, or its law by lending where that helps at such deltas; the last look is kept.
 
-        (It is replaced as a whole, as threads may share a run.)
+        With `highest` the deltas reach from one to the other. (It is replaced as a whole, as threads may share a run.)
         """
-        key = (self._reach(log_delta), log_delta if any(part.step for part in self.parts) else 0.0)
+        lends = any(part.step for part in self.parts)
+        key = (self._reach(log_delta), log_delta if lends else 0.0, highest if lends else None)
         known, seen = self._looked
         if known == key:
             return seen
-        known, seen = self._mirror._looked if self._mirror else ((math.nan, math.nan), [])
+        known, seen = self._mirror._looked if self._mirror else (_NEVER, [])
         if known == key:
             seen = [one.reversed() for one in seen]
         else:
-            query = Query(self.steps, log_delta)
+            query = Query(self.steps, log_delta, highest)
             seen = [(part.step and self._lent(part, query)) or equal_cells(part.law, key[0], self._width)
                     for part in self.parts]  # fmt: skip
         self._looked = key, seen

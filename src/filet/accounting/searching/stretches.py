@@ -1,0 +1,256 @@
+"""Many questions to one run in one direction: few lines, on cells shared by a stretch of epsilons, answer them all.
+
+A line whose period is long enough serves epsilons far from the one it was made for. A chart holds such lines on coarse
+cells; it says which line suits which question, and where to look. Cells are then fitted to each line's stretch, and all
+its questions are read at once, from above and from below. Nothing rests on the chart: each answer is what its own
+readings prove, and questions that stay wide are asked one by one.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from ..proving.line import LinePlan
+from ..proving.loss_law import Array
+from ..proving.verdict import DeltaBracket, EpsilonBracket, Evidence
+from ..proving.view import View
+from ..terms import Bounds
+from .grids import Focus, any_of, fitted_cells
+from .guesses import focus, guess_epsilon, guess_log_delta
+from .lending_shares import Laws
+from .refinement import Direction, Look, wide
+from .tilts import propose_evidence
+
+_LONGER = 1.75  # times the period that one epsilon would need
+_MOST_LINES = 8  # of one chart
+_SHARE = 2e-4  # of a reading that may be error where a line is used
+_POINTS = 33  # of a chart, if epsilons are not given
+_MARGIN = 0.03  # of epsilon, beyond the guesses at both ends of a chart
+_WIDER = 4  # times a chart may be made wider
+_LEVELS = 2  # of fineness, before questions are asked one by one
+_READINGS = 6
+_LOWEST_LOG_DELTA = -640.0
+_TOLERANCE = 1e-6  # steps of Newton's method that are not worth taking, as a share of epsilon
+_NARROW_DELTA = 1e-3  # the relative width up to which a delta bracket is refined
+_NEGLIGIBLE = 5e-5  # epsilons that need no line
+Answers = tuple[Array, Array]  # lower and upper bounds
+
+
+class Chart:
+    """Lines on one view, each good for a stretch of epsilons, and what they read there."""
+
+    def __init__(self, view: View) -> None:
+        self.view, self.lines = view, list[Evidence]()
+
+    def cover(self, epsilons: Array) -> tuple[Array, Array]:
+        """Add lines until every epsilon (in increasing order) has one; log delta, and which line, or -1."""
+        log_delta, share, best = (
+            np.full(epsilons.shape, np.nan),
+            np.full(epsilons.shape, np.inf),
+            np.full(epsilons.shape, -1),
+        )
+        for number in range(len(self.lines)):
+            self._read(number, epsilons, log_delta, share, best)
+        failed, reach = np.zeros(epsilons.shape, bool), math.inf
+        while len(self.lines) < _MOST_LINES:
+            unread = (share > _SHARE) & ~failed
+            if not unread.any():
+                break
+            first = int(np.argmax(unread))
+            run = np.flatnonzero(~unread[first:])
+            low, high = float(epsilons[first]), float(epsilons[first + int(run[0]) - 1 if run.size else -1])
+            at = int(np.argmin(np.abs(epsilons - min(low + reach, 0.5 * (low + high)))))
+            self._add(float(epsilons[at]))
+            good = self._read(len(self.lines) - 1, epsilons, log_delta, share, best)
+            failed[at] = not good[at]
+            reach = 0.5 * float(np.ptp(epsilons[good])) if good.any() else 0.0
+        return log_delta, np.where(share <= _SHARE, best, -1)
+
+    def _add(self, epsilon: float) -> None:
+        self.lines.append(
+            longer(propose_evidence(self.view, epsilon, _log_delta(self.view, epsilon), 1.0), self.view, _LONGER)
+        )
+
+    def _read(self, number: int, epsilons: Array, log_delta: Array, share: Array, best: Array) -> Any:
+        """Read a line at all epsilons and note where it is better than those before; where it is good."""
+        evidence = self.lines[number]
+        unit = np.max([line.log_unit(epsilons) for line in evidence.lines], axis=0)
+        verdict = evidence.delta_bound(epsilons, unit)
+        own = np.where(verdict.bound > 0.0, verdict.error / verdict.bound, np.inf)
+        better = own < share
+        log_delta[better] = (np.log(verdict.bound) + unit)[better]
+        share[better], best[better] = own[better], number
+        return own <= _SHARE
+
+
+def longer(evidence: Evidence, view: View, times: float = 1.0, fineness: float = 1.0) -> Evidence:
+    """The lines of some evidence on another view, with a longer period or a smaller shift."""
+    plans = [LinePlan(line.c, line.s / fineness, line.beta, line.period * times, line.tilts) for line in evidence.lines]
+    return Evidence(view, plans, evidence.lines[0].composition.cap)
+
+
+# --- epsilon at delta -------------------------------------------------------------------------------------------------
+
+
+def epsilons(direction: Direction, deltas: Array) -> Answers:
+    """Brackets of epsilon at deltas in increasing order."""
+    log_delta = np.log(deltas)
+    look = direction.look(float(log_delta[0]), float(log_delta[-1]))
+    first = direction.view(look, above=True)
+    crude = EpsilonBracket(deltas)
+    crude.crude(first, _NEGLIGIBLE)
+    lower, upper = crude.lower, crude.upper
+    asked = np.flatnonzero((upper > _NEGLIGIBLE) & (first.infinite < deltas))
+    chart = Chart(first)
+    start, best = _charted(chart, log_delta[asked])
+    for number, evidence in enumerate(chart.lines):
+        mine = best == number
+        if mine.any():
+            found = _solve(direction, look, evidence, deltas[asked[mine]], start[mine])
+            lower[asked[mine]], upper[asked[mine]] = _both((lower[asked[mine]], upper[asked[mine]]), found)
+    for one in asked[wide((lower[asked], upper[asked]), 0.9)]:
+        alone = direction.epsilon(float(deltas[one]))
+        lower[one], upper[one] = _both((lower[one], upper[one]), alone)
+    return lower, upper
+
+
+def at_most(direction: Direction, epsilons: Array, deltas: Array) -> Array:
+    """Upper bounds of epsilon at deltas from one coarse look, mostly the epsilons given: infinite means "not known"."""
+    first = direction.view(direction.look(float(np.log(deltas[0])), float(np.log(deltas[-1]))), above=True)
+    order = np.argsort(epsilons, kind="stable")
+    chart, upper = Chart(first), np.full(deltas.shape, np.inf)
+    _, best = chart.cover(epsilons[order])
+    for number, evidence in enumerate(chart.lines):
+        mine = order[best == number]
+        bracket = EpsilonBracket(deltas[mine])
+        bracket.read(evidence, epsilons[mine])
+        upper[mine] = bracket.upper
+    return upper
+
+
+def _both(one: Answers | Bounds, other: Answers | Bounds) -> Answers:
+    return np.maximum(one[0], other[0]), np.minimum(one[1], other[1])
+
+
+def _charted(chart: Chart, log_delta: Array) -> Answers:
+    """About where epsilon lies at each delta (increasing), and the chart's line for it, or -1."""
+    if not log_delta.size:
+        return log_delta, log_delta
+    low, high = (max(0.0, guess_epsilon(chart.view, float(log_delta[i]))) for i in (-1, 0))
+    low, high = low * (1 - _MARGIN), max(high, low) * (1 + _MARGIN) + _NEGLIGIBLE
+    for _ in range(_WIDER):
+        grid = np.linspace(low, high, _POINTS)
+        values, best = chart.cover(grid)
+        known = best >= 0
+        if not known.any():
+            break
+        missing_low, missing_high = (
+            values[known].max() < log_delta[-1] and low > 0.0,
+            values[known].min() > log_delta[0],
+        )
+        if not (missing_low or missing_high):
+            break
+        low, high = max(0.0, low - missing_low * 0.5 * (high - low)), high + missing_high * 0.5 * (high - low)
+    if not known.any():
+        return np.zeros(log_delta.shape), np.full(log_delta.shape, -1)
+    falling = np.minimum.accumulate(values[known])
+    start = np.interp(-log_delta, -falling, grid[known])
+    nearest = best[known][np.clip(np.searchsorted(-falling, -log_delta), 0, falling.size - 1)]
+    return start, nearest
+
+
+def _solve(direction: Direction, look: Look, evidence: Evidence, deltas: Array, start: Array) -> Answers:
+    """Brackets of epsilon for deltas that one line serves, on cells fitted to their stretch."""
+    lower, upper = np.zeros(deltas.shape), np.full(deltas.shape, np.inf)
+    left = np.arange(deltas.size)
+    for level in range(_LEVELS):
+        bracket = EpsilonBracket(deltas[left])
+        cells = _fitted(look, _stretch_focus(evidence, start[left], direction.cells * 2**level))
+        above, below = (direction.view(cells, above=above) for above in (True, False))
+        found = _newton(bracket, longer(evidence, above, fineness=2.0**level), start[left])
+        if below.resolved:
+            _newton(bracket, longer(evidence, below, fineness=2.0**level), np.minimum(found, bracket.upper))
+        lower[left], upper[left] = _both((lower[left], upper[left]), (bracket.lower, bracket.upper))
+        start[left] = found
+        left = left[wide((lower[left], upper[left]), 0.9)]
+        if not left.size:
+            break
+    return lower, upper
+
+
+def _newton(bracket: EpsilonBracket, evidence: Evidence, start: Array) -> Array:
+    """Newton's method for all deltas at once, in the logarithm of delta; where it ended."""
+    epsilon, side = start, 1.0 if evidence.view.above else -1.0
+    for _ in range(_READINGS):
+        verdict = bracket.read(evidence, epsilon)
+        tolerance = _TOLERANCE * np.maximum(epsilon, 0.1)
+        known = (verdict.bound > 0.0) & (verdict.slope < 0.0)
+        step = np.where(known, -np.log(verdict.bound) * verdict.bound / verdict.slope, 0.0)
+        good = (verdict.bound <= 1.0) if evidence.view.above else (verdict.bound >= 1.0)
+        if ((good & (np.abs(step) <= tolerance)) | ~known | (good & (epsilon == 0.0))).all():
+            break
+        step = np.clip(step + 0.5 * side * tolerance, -4.0 / evidence.c, 4.0 / evidence.c)
+        epsilon = np.maximum(epsilon + np.where(known, step, 0.0), 0.0)
+    return epsilon
+
+
+def _fitted(look: Look, where: Focus) -> Look:
+    return [one if isinstance(one, Laws) else fitted_cells(one, where) for one in look]
+
+
+def _stretch_focus(evidence: Evidence, epsilons: Array, cells: int) -> Focus:
+    """Which losses matter to any of several epsilons: the largest of their weights, each relative to its own delta."""
+    some = np.unique(np.maximum(np.quantile(epsilons, [0.0, 0.5, 1.0]), 1e-3 * epsilons.max() + 1e-9))
+    return any_of([focus(evidence, float(one), cells) for one in some], cells)
+
+
+# --- delta at epsilon -------------------------------------------------------------------------------------------------
+
+
+def deltas(direction: Direction, epsilons: Array) -> Answers:
+    """Brackets of delta at epsilons in increasing order."""
+    look, first = _look(direction, epsilons)
+    chart = Chart(first)
+    log_delta, best = chart.cover(epsilons)
+    lower, upper = np.zeros(epsilons.shape), np.ones(epsilons.shape)
+    for number, evidence in enumerate(chart.lines):
+        mine = np.flatnonzero(best == number)
+        if mine.size:
+            lower[mine], upper[mine] = _read(direction, look, evidence, epsilons[mine], log_delta[mine])
+    for one in np.flatnonzero(upper - lower > _NARROW_DELTA * upper):
+        alone = direction.delta(float(epsilons[one]))
+        lower[one], upper[one] = _both((lower[one], upper[one]), alone)
+    return lower, upper
+
+
+def _look(direction: Direction, epsilons: Array) -> tuple[Look, View]:
+    """Cells that reach as far out as the smallest delta takes."""
+    lowest, highest = -25.0, -5.0
+    for _ in range(4):
+        look = direction.look(8.0 * math.floor(lowest / 8.0), highest)
+        first = direction.view(look, above=True)
+        previous, lowest = lowest, _log_delta(first, float(epsilons[-1]))
+        if abs(lowest - previous) < 2.0:
+            break
+    return look, first
+
+
+def _log_delta(view: View, epsilon: float) -> float:
+    return min(-1e-3, max(guess_log_delta(view, epsilon), _LOWEST_LOG_DELTA))
+
+
+def _read(direction: Direction, look: Look, evidence: Evidence, epsilons: Array, log_delta: Array) -> Answers:
+    """Brackets of delta for epsilons that one line serves, on cells fitted to their stretch."""
+    bracket = DeltaBracket(epsilons)
+    for level in range(_LEVELS):
+        cells = _fitted(look, _stretch_focus(evidence, epsilons, 2 * direction.cells * 2**level))
+        for above in (True, False):
+            view = direction.view(cells, above=above)
+            if view.resolved:
+                bracket.read(longer(evidence, view, fineness=2.0**level), log_delta)
+        if (bracket.upper - bracket.lower <= _NARROW_DELTA * bracket.upper).all():
+            break
+    return bracket.lower, bracket.upper
