@@ -25,12 +25,14 @@ from .refinement import Direction, Look, wide
 from .tilts import propose_evidence
 
 _LONGER = 1.75  # times the period that one epsilon would need
+_LADDER = 2.0 ** np.array([-5.0, -3.0, -2.0, -1.5, -1.0, -0.7, -0.5, -0.3, -0.2, -0.1, -0.05,
+                           0.05, 0.1, 0.2, 0.3, 0.5, 0.7, 1.0, 1.5, 2.0, 3.0, 5.0])  # of tilts around a line  # fmt: skip
 _MOST_LINES = 8  # of one chart
 _SHARE = 2e-4  # of a reading that may be error where a line is used
 _POINTS = 33  # of a chart, if epsilons are not given
 _MARGIN = 0.03  # of epsilon, beyond the guesses at both ends of a chart
 _WIDER = 4  # times a chart may be made wider
-_LEVELS = 2  # of fineness, before questions are asked one by one
+_LEVELS = 3  # of fineness, before questions are asked one by one
 _READINGS = 6
 _LOWEST_LOG_DELTA = -640.0
 _TOLERANCE = 1e-6  # steps of Newton's method that are not worth taking, as a share of epsilon
@@ -86,9 +88,10 @@ class Chart:
         return own <= _SHARE
 
 
-def longer(evidence: Evidence, view: View, times: float = 1.0, fineness: float = 1.0) -> Evidence:
-    """The lines of some evidence on another view, with a longer period or a smaller shift."""
-    plans = [LinePlan(line.c, line.s / fineness, line.beta, line.period * times, line.tilts) for line in evidence.lines]
+def longer(evidence: Evidence, view: View, times: float) -> Evidence:
+    """The lines of some evidence on another view, with a longer period, and tilts for any alias."""
+    plans = [LinePlan(line.c, line.s, line.beta, line.period * times, np.append(0.0, line.c * _LADDER))
+             for line in evidence.lines]  # fmt: skip
     return Evidence(view, plans, evidence.lines[0].composition.cap)
 
 
@@ -170,9 +173,9 @@ def _solve(direction: Direction, look: Look, evidence: Evidence, deltas: Array, 
         bracket = EpsilonBracket(deltas[left])
         cells = _fitted(look, _stretch_focus(evidence, start[left], direction.cells * 2**level))
         above, below = (direction.view(cells, above=above) for above in (True, False))
-        found = _newton(bracket, longer(evidence, above, fineness=2.0**level), start[left])
+        found = _newton(bracket, _lines(evidence, above, start[left], level), start[left])
         if below.resolved:
-            _newton(bracket, longer(evidence, below, fineness=2.0**level), np.minimum(found, bracket.upper))
+            _newton(bracket, _lines(evidence, below, start[left], level), np.minimum(found, bracket.upper))
         lower[left], upper[left] = _both((lower[left], upper[left]), (bracket.lower, bracket.upper))
         start[left] = found
         left = left[wide((lower[left], upper[left]), 0.9)]
@@ -195,6 +198,14 @@ def _newton(bracket: EpsilonBracket, evidence: Evidence, start: Array) -> Array:
         step = np.clip(step + 0.5 * side * tolerance, -4.0 / evidence.c, 4.0 / evidence.c)
         epsilon = np.maximum(epsilon + np.where(known, step, 0.0), 0.0)
     return epsilon
+
+
+def _lines(evidence: Evidence, view: View, epsilons: Array, level: int) -> Evidence:
+    """Lines for a stretch of epsilons: the chart's own, or, where these were not enough, finer ones made for this view."""
+    if level:
+        middle = 0.5 * float(epsilons.min() + epsilons.max())
+        evidence = propose_evidence(view, middle, _log_delta(view, middle), 2.0**level)
+    return longer(evidence, view, _LONGER if level else 1.0)
 
 
 def _fitted(look: Look, where: Focus) -> Look:
@@ -244,13 +255,17 @@ def _log_delta(view: View, epsilon: float) -> float:
 
 def _read(direction: Direction, look: Look, evidence: Evidence, epsilons: Array, log_delta: Array) -> Answers:
     """Brackets of delta for epsilons that one line serves, on cells fitted to their stretch."""
-    bracket = DeltaBracket(epsilons)
+    lower, upper = np.zeros(epsilons.shape), np.ones(epsilons.shape)
+    left = np.arange(epsilons.size)
     for level in range(_LEVELS):
-        cells = _fitted(look, _stretch_focus(evidence, epsilons, 2 * direction.cells * 2**level))
+        bracket = DeltaBracket(epsilons[left])
+        cells = _fitted(look, _stretch_focus(evidence, epsilons[left], 2 * direction.cells * 2**level))
         for above in (True, False):
             view = direction.view(cells, above=above)
             if view.resolved:
-                bracket.read(longer(evidence, view, fineness=2.0**level), log_delta)
-        if (bracket.upper - bracket.lower <= _NARROW_DELTA * bracket.upper).all():
+                bracket.read(_lines(evidence, view, epsilons[left], level), log_delta[left])
+        lower[left], upper[left] = _both((lower[left], upper[left]), (bracket.lower, bracket.upper))
+        left = left[upper[left] - lower[left] > _NARROW_DELTA * upper[left]]
+        if not left.size:
             break
-    return bracket.lower, bracket.upper
+    return lower, upper
