@@ -255,10 +255,14 @@ class Exact:
     """The same questions to a run that has a closed form."""
 
     def __init__(self, form: ClosedForm) -> None:
-        self._form = form
+        self.form = form
+
+    def deltas(self, epsilons: Array) -> tuple[Array, Array]:
+        """Lower and upper bounds of delta at several epsilons."""
+        return self.form.delta_bounds(epsilons)
 
     def delta(self, epsilon: float) -> Bounds:
-        lower, upper = self._form.delta_bounds(np.array([epsilon]))
+        lower, upper = self.form.delta_bounds(np.array([epsilon]))
         return Bounds(float(lower[0]), float(upper[0]))
 
     def quick_delta(self, epsilon: float, budget: Budget | None = None) -> float:
@@ -270,14 +274,14 @@ class Exact:
     def epsilon(self, delta: float) -> Bounds:
         """Bracket of epsilon(delta): look at ever closer points around where delta crosses the goal."""
         bracket = EpsilonBracket(delta)
-        bracket.read_exact(self._form, np.concatenate([[0.0], np.geomspace(1e-12, 1e18, 4 * _SPREAD)]))
+        bracket.read_exact(self.form, np.concatenate([[0.0], np.geomspace(1e-12, 1e18, 4 * _SPREAD)]))
         for _ in range(40):
             low, high = bracket.lower, bracket.upper
             if not (0.0 < high < math.inf) or high - low <= 1e-9 * high:
                 break
             ratio = high / low if low > 0.0 else math.inf
             points = np.geomspace(low, high, _SPREAD) if 2.0 < ratio < math.inf else np.linspace(low, high, _SPREAD)
-            bracket.read_exact(self._form, points)
+            bracket.read_exact(self.form, points)
             if (bracket.lower, bracket.upper) == (low, high):
                 break
         return bracket.bounds
@@ -289,23 +293,33 @@ class OneStepAnswers:
     def __init__(self, direction: Direction) -> None:
         self._direction = direction
 
-    def _exact(self, log_delta: float) -> Exact:
-        (seen,) = self._direction.look(log_delta)
+    def exact(self, log_delta: float, highest: float | None = None) -> Exact:
+        """The profile for questions about a delta, or about all deltas up to a `highest`."""
+        (seen,) = self._direction.look(log_delta, highest)
         law = self._direction.parts[0].law
         return Exact(HullStep(seen.forward) if isinstance(seen, Laws) else OneStep(law))
 
     def epsilon(self, delta: float) -> Bounds:
-        return self._exact(math.log(delta)).epsilon(delta)
+        return self.exact(math.log(delta)).epsilon(delta)
 
     def delta(self, epsilon: float) -> Bounds:
         plain = Exact(OneStep(self._direction.parts[0].law)).delta(epsilon)
         if plain.upper <= math.exp(_LOWEST_LOG_DELTA) or self._direction.parts[0].step is None:
             return plain
-        lent = self._exact(8.0 * math.floor(math.log(plain.upper) / 8.0)).delta(epsilon)
+        lent = self.exact(8.0 * math.floor(math.log(plain.upper) / 8.0)).delta(epsilon)
         return Bounds(min(plain.lower, lent.lower), min(plain.upper, lent.upper))
+
+    def deltas(self, epsilons: Array) -> tuple[Array, Array]:
+        """Lower and upper bounds of delta at several epsilons."""
+        plain = Exact(OneStep(self._direction.parts[0].law)).deltas(epsilons)
+        sizes = np.log(np.maximum(plain[1], math.exp(_LOWEST_LOG_DELTA)))
+        if self._direction.parts[0].step is None or sizes.max() <= _LOWEST_LOG_DELTA:
+            return plain
+        lent = self.exact(8.0 * math.floor(float(sizes.min()) / 8.0), float(sizes.max())).deltas(epsilons)
+        return np.minimum(plain[0], lent[0]), np.minimum(plain[1], lent[1])
 
     def quick_delta(self, epsilon: float, budget: Budget | None = None) -> float:
         return self.delta(epsilon).upper
 
     def at_most(self, epsilon: float, delta: float) -> bool:
-        return self._exact(math.log(delta)).at_most(epsilon, delta)
+        return self.exact(math.log(delta)).at_most(epsilon, delta)

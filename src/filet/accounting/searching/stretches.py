@@ -18,6 +18,7 @@ from ..proving.loss_law import Array
 from ..proving.verdict import DeltaBracket, EpsilonBracket, Evidence
 from ..proving.view import View
 from ..terms import Bounds
+from .budget import Budget
 from .grids import Focus, any_of, fitted_cells
 from .guesses import focus, guess_epsilon, guess_log_delta
 from .lending_shares import Laws
@@ -235,6 +236,23 @@ def deltas(direction: Direction, epsilons: Array) -> Answers:
         alone = direction.delta(float(epsilons[one]))
         lower[one], upper[one] = _both((lower[one], upper[one]), alone)
     return lower, upper
+
+
+def upper_deltas(direction: Direction, epsilons: Array, budget: Budget) -> Array:
+    """Upper bounds of delta at epsilons in increasing order, as near as one look gives them."""
+    look, first = _look(direction, epsilons)
+    chart, upper = Chart(first), np.ones(epsilons.shape)
+    log_delta, best = chart.cover(epsilons)
+    for number, evidence in enumerate(chart.lines):
+        mine = np.flatnonzero(best == number)
+        if mine.size:
+            cells = _fitted(look, _stretch_focus(evidence, epsilons[mine], direction.cells))
+            bracket = DeltaBracket(epsilons[mine])
+            bracket.read(_lines(evidence, direction.view(cells, above=True), epsilons[mine], 0), log_delta[mine])
+            upper[mine] = bracket.upper
+    for one in np.flatnonzero((best < 0) | (upper == 1.0)):
+        upper[one] = direction.quick_delta(float(epsilons[one]), budget)
+    return upper
 
 
 def _look(direction: Direction, epsilons: Array) -> tuple[Look, View]:
