@@ -30,7 +30,7 @@ _FEW_CELLS = 300  # a law, for runs of very many phases
 _MANY_PHASES = 50
 _LOWEST_LOG_DELTA = -640.0
 _RELATIVE, _ABSOLUTE = 1e-3, 1e-4  # the promised width of an epsilon bracket
-_DELTA = 0.01  # the relative width up to which a delta bracket is refined
+DELTA_WIDTH = 0.01  # the relative width up to which a delta bracket is refined
 _NO_GAUSSIAN = Bounds(0.0, 0.0)
 _NEVER = (math.nan, math.nan, None)  # no look
 Look = list[Cells | Laws]  # how each part of a run is seen
@@ -213,7 +213,7 @@ class Direction:
             below = self.view(cells, above=False)
             if below.resolved:
                 bracket.read(propose_evidence(below, epsilon, log_delta, 2.0**level), log_delta)
-            if bracket.upper - bracket.lower <= _DELTA * bracket.upper:
+            if bracket.upper - bracket.lower <= DELTA_WIDTH * bracket.upper:
                 break
         return bracket.bounds
 
@@ -244,7 +244,7 @@ class Direction:
         bracket.crude(first)
         if log_delta > -0.5:
             bracket.crude(self.view(look, above=False))
-        return bool(bracket.upper - bracket.lower <= 0.1 * _DELTA * bracket.upper)
+        return bool(bracket.upper - bracket.lower <= 0.1 * DELTA_WIDTH * bracket.upper)
 
 
 def _fitted(look: Look, where: Focus) -> Look:

@@ -22,7 +22,7 @@ from .budget import Budget
 from .grids import Focus, any_of, fitted_cells
 from .guesses import focus, guess_epsilon, guess_log_delta
 from .lending_shares import Laws
-from .refinement import Direction, Look, wide
+from .refinement import DELTA_WIDTH, Direction, Look, wide
 from .tilts import propose_evidence
 
 _LONGER = 1.75  # times the period that one epsilon would need
@@ -66,16 +66,16 @@ class Chart:
             run = np.flatnonzero(~unread[first:])
             low, high = float(epsilons[first]), float(epsilons[first + int(run[0]) - 1 if run.size else -1])
             at = int(np.argmin(np.abs(epsilons - min(low + reach, 0.5 * (low + high)))))
-            self._add(float(epsilons[at]))
+            guess = _log_delta(self.view, float(epsilons[at]))
+            if guess <= _LOWEST_LOG_DELTA:  # nothing is left out there that a line could read
+                failed[at:] = True
+                continue
+            evidence = propose_evidence(self.view, float(epsilons[at]), guess, 1.0)
+            self.lines.append(longer(evidence, self.view, _LONGER))
             good = self._read(len(self.lines) - 1, epsilons, log_delta, share, best)
             failed[at] = not good[at]
             reach = 0.5 * float(np.ptp(epsilons[good])) if good.any() else 0.0
         return log_delta, np.where(share <= _SHARE, best, -1)
-
-    def _add(self, epsilon: float) -> None:
-        self.lines.append(
-            longer(propose_evidence(self.view, epsilon, _log_delta(self.view, epsilon), 1.0), self.view, _LONGER)
-        )
 
     def _read(self, number: int, epsilons: Array, log_delta: Array, share: Array, best: Array) -> Any:
         """Read a line at all epsilons and note where it is better than those before; where it is good."""
@@ -232,7 +232,13 @@ def deltas(direction: Direction, epsilons: Array) -> Answers:
         mine = np.flatnonzero(best == number)
         if mine.size:
             lower[mine], upper[mine] = _read(direction, look, evidence, epsilons[mine], log_delta[mine])
-    for one in np.flatnonzero(upper - lower > _NARROW_DELTA * upper):
+    crude = np.flatnonzero(best < 0)
+    if crude.size:
+        bracket = DeltaBracket(epsilons[crude])
+        bracket.crude(first)
+        lower[crude], upper[crude] = bracket.lower, bracket.upper
+    beyond = upper <= math.exp(_LOWEST_LOG_DELTA)  # so small that nothing more is proven
+    for one in np.flatnonzero((upper - lower > max(_NARROW_DELTA, DELTA_WIDTH) * upper) & ~beyond):
         alone = direction.delta(float(epsilons[one]))
         lower[one], upper[one] = _both((lower[one], upper[one]), alone)
     return lower, upper
