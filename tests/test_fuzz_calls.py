@@ -41,7 +41,7 @@ RUN = {"noise_multiplier": 2.0, "steps": 3}
 BUDGET = {"epsilon": 1.0, "delta": 1e-3, "adjacency": "zero-out", "analysis": "refined"}
 CURVE = filet.account(SCHEME, **RUN, adjacency="zero-out")
 SAMPLER = SCHEME.sampler(key=1)
-PLAN = {"dataset_size": 100, "max_batch_size": 100, "steps": 3, "epochs": None, "cycle_length": 1, "epsilon": 1.0,
+PLAN = {"dataset_size": 100, "max_batch_size": 100, "steps": 3, "hardware_epochs": None, "cycle_length": 1, "epsilon": 1.0,
         "delta": 1e-3, "adjacency": "zero-out"}  # fmt: skip
 FRONTIER = {"over": "steps", "values": [2], "dataset_size": 100, "max_batch_size": 100, "sampling_probability": 0.1, "steps": None,
             "noise_multiplier": 2.0, "epsilon": None, "delta": 1e-3, "adjacency": "zero-out"}  # fmt: skip

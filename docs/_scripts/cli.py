@@ -15,7 +15,7 @@ INTRODUCTION = """# Command line
 `pip install 'filet[cli]'` brings the command `filet` (`filet[plot]` adds pictures). Option names are the Python names.
 
 ```sh
-filet epsilon --dataset-size 60000 --expected-batch-size 256 --max-batch-size 300 \\
+filet epsilon --dataset-size 60000 --poisson-batch-size 256 --max-batch-size 300 \\
     --noise-multiplier 1 --steps 14000 --delta 1e-5 --adjacency zero-out
 ```
 
@@ -50,12 +50,12 @@ dataset_size = 60_000
 max_batch_size = 300
 
 [[phases]]
-expected_batch_size = 128      # mean before the cap; or sampling_probability
+poisson_batch_size = 128      # mean before the cap; or sampling_probability
 noise_multiplier = 1.2
 steps = 1_000                  # or epochs
 
 [[phases]]
-expected_batch_size = 256
+poisson_batch_size = 256
 overflow = "reject"
 noise_multiplier = 1.0
 steps = 10_000

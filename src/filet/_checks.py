@@ -7,7 +7,7 @@ import math
 import operator
 import os
 import reprlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any, TypeVar
 
 import numpy as np
@@ -16,6 +16,10 @@ from numpy.typing import NDArray
 from .errors import InvalidArgumentError
 
 MAX_INTEGER = 2**63 - 1
+
+# For type checkers: one number, and an array or lists of numbers.
+Number = float | np.floating[Any] | np.integer[Any]
+Numbers = Sequence[float] | Sequence[Sequence[float]] | NDArray[np.floating[Any]] | NDArray[np.integer[Any]]
 
 _EnumT = TypeVar("_EnumT", bound=enum.Enum)
 
@@ -97,10 +101,10 @@ def step_count(value: Any, name: str = "steps") -> int:
     return integer(name, value, low=0, remedy="pass the whole number of training steps")
 
 
-def steps_of_epochs(epochs: float, exact: float) -> int:
+def steps_of_epochs(epochs: float, exact: float, name: str = "epochs") -> int:
     """The whole number of steps that `epochs` take, from the exact one."""
     if not exact <= MAX_INTEGER:
-        raise fail(f"epochs={show(epochs)} take {exact:.3g} steps, above 2**63 - 1; pass fewer epochs")
+        raise fail(f"{name}={show(epochs)} take {exact:.3g} steps, above 2**63 - 1; pass fewer epochs")
     return math.ceil(exact)
 
 

@@ -273,3 +273,33 @@ def test_the_union_strategy_answers_where_almost_every_batch_overflows(cap: int)
         account(scheme, noise_multiplier=2.0, steps=3, adjacency="add-remove", analysis="union").epsilon(1e-3)
         == math.inf
     )
+
+
+def test_epochs_are_another_way_to_give_the_steps():
+    scheme = CappedPoisson(1_000, 0.015, 32)
+    by_epochs = account(scheme, noise_multiplier=2.0, epochs=3, adjacency="zero-out")
+    assert by_epochs.steps == 200
+    accountant = Accountant("zero-out")
+    accountant.compose(scheme, 2.0, epochs=3)
+    assert accountant.phases == by_epochs.phases
+    with pytest.raises(InvalidArgumentError, match="both are given"):
+        account(scheme, noise_multiplier=2.0, steps=200, epochs=3, adjacency="zero-out")
+    with pytest.raises(InvalidArgumentError, match="neither is given"):
+        accountant.compose(scheme, 2.0)
+
+
+def test_accountants_are_equal_by_content():
+    def made(adjacency="zero-out", sigma=2.0, steps=10, count=1):
+        accountant = Accountant(adjacency)
+        accountant.compose(CappedPoisson(1_000, 0.015, 32), sigma, steps)
+        accountant.compose_gaussian(5.0, count)
+        return accountant
+
+    assert made() == made()
+    halves = made(steps=4)
+    halves.compose(CappedPoisson(1_000, 0.015, 32), 2.0, 6)
+    assert halves == made()  # equal neighbours are merged
+    for other in (made("replace-one"), made(sigma=2.5), made(steps=11), made(count=2), "an accountant"):
+        assert made() != other
+    with pytest.raises(TypeError, match="unhashable"):
+        hash(made())

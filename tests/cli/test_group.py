@@ -145,7 +145,7 @@ def test_nonsense_gives_an_answer_or_one_line_never_a_traceback(command, tmp_pat
     base = {"--dataset-size": 100, "--sampling-probability": 0.1, "--max-batch-size": 12, "--noise-multiplier": 1,
             "--steps": 3, "--delta": 1e-3, "--epsilon": 1, "--adjacency": "zero-out", "--overflow": "truncate",
             "--analysis": "refined", "--cycle-length": 1, "--key": 5, "--start": 0, "--points": 2,
-            "--output": "out.csv", "--max-epsilon": 5, "--expected-batch-size": None, "--epochs": None, "--config": None,
+            "--output": "out.csv", "--max-epsilon": 5, "--poisson-batch-size": None, "--epochs": None, "--config": None,
             "--rank": None, "--world-size": None, "--key-file": None}  # fmt: skip
     known = {flag for parameter in main.commands[command].params for flag in parameter.opts}
     base = {flag: value for flag, value in base.items() if flag in known}

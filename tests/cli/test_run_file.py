@@ -18,7 +18,7 @@ dataset_size = 60_000
 max_batch_size = 300
 
 [[phases]]
-expected_batch_size = 128
+poisson_batch_size = 128
 noise_multiplier = 1.2
 steps = 1_000
 
@@ -70,7 +70,7 @@ def test_a_file_without_phases_is_one_phase():
 
 def test_a_phase_displaces_the_shared_alternative():
     shared = {"adjacency": "zero-out", "dataset_size": 100, "max_batch_size": 20, "noise_multiplier": 1.0}
-    run = parse_run({**shared, "epochs": 1, "expected_batch_size": 10,
+    run = parse_run({**shared, "epochs": 1, "poisson_batch_size": 10,
                      "phases": [{"steps": 5}, {"sampling_probability": 0.2}]})  # fmt: skip
     assert [(p.steps, p.scheme.sampling_probability) for p in run.accountant.phases] == [(5, 0.1), (5, 0.2)]
 
@@ -87,9 +87,9 @@ def test_a_phase_displaces_the_shared_alternative():
         ('adjacency = "zero-out"', 'adjacency = "swap"', "adjacency='swap' is unknown"),
         ("noise_multiplier = 1.2", "", "noise_multiplier is missing in phase 1"),
         ("noise_multiplier = 1.2", "noise = 1.2", "phase 1 has the unknown key 'noise'"),
-        ("expected_batch_size = 128", "", "sampling_probability is missing in phase 1"),
-        ("expected_batch_size = 128", "expected_batch_size = 1e9", "phase 1: expected_batch_size=1000000000.0"),
-        ("expected_batch_size = 128", "sampling_probability = 256", "phase 1: sampling_probability=256.0 is not"),
+        ("poisson_batch_size = 128", "", "sampling_probability is missing in phase 1"),
+        ("poisson_batch_size = 128", "poisson_batch_size = 1e9", "phase 1: poisson_batch_size=1000000000.0"),
+        ("poisson_batch_size = 128", "sampling_probability = 256", "phase 1: sampling_probability=256.0 is not"),
         ("epochs = 10", "epochs = 10\nsteps = 3", "steps and epochs are both given in phase 2"),
         ("epochs = 10", "", "steps is missing in phase 2"),
         ("epochs = 10", "epochs = inf", "phase 2: epochs=inf is not in"),
@@ -127,6 +127,6 @@ def test_whole_numbers_of_epochs_give_no_extra_step(probability):
 
 
 def test_cyclic_epochs_and_batch_sizes_count_the_group():
-    scheme = make_scheme({"dataset_size": 1000, "expected_batch_size": 25, "max_batch_size": 50, "cycle_length": 4})
+    scheme = make_scheme({"dataset_size": 1000, "poisson_batch_size": 25, "max_batch_size": 50, "cycle_length": 4})
     assert scheme.sampling_probability == 0.1
     assert make_steps({"epochs": 2}, scheme) == 80

@@ -250,3 +250,11 @@ def test_a_probability_whose_square_vanishes_is_within_any_target() -> None:
     scheme = CappedPoisson(100, 5e-324, 12)
     with pytest.raises(InvalidArgumentError, match=r"is met even by noise_multiplier=0\.05"):
         calibrate_noise_multiplier(scheme, steps=3, epsilon=1.0, delta=1e-3, adjacency="zero-out")
+
+
+def test_epochs_calibrate_as_the_steps_they_take():
+    scheme = CappedPoisson(1_000, 0.05, 60)
+    target = {"epsilon": 2.0, "delta": 1e-4, "adjacency": "zero-out"}
+    assert calibrate_noise_multiplier(scheme, epochs=2, **target) == calibrate_noise_multiplier(
+        scheme, steps=40, **target
+    )

@@ -128,8 +128,10 @@ def test_to_dict_is_json_and_leads_back_to_the_options(planned: Plan) -> None:
         assert entry["sampling_probability"] == option.scheme.sampling_probability
 
 
-def test_several_batches_at_equal_epochs_cost_the_same() -> None:
-    found = plan(dataset_size=3_000, max_batch_size=[50, 100], epochs=4, epsilon=2.0, delta=1e-5, adjacency="zero-out")
+def test_several_batches_at_equal_hardware_epochs_cost_the_same() -> None:
+    found = plan(
+        dataset_size=3_000, max_batch_size=[50, 100], hardware_epochs=4, epsilon=2.0, delta=1e-5, adjacency="zero-out"
+    )
     assert len(found.options) == 2 * len(NAMES)
     fixed = [option for option in found.options if option.fixed_shape]
     assert {(option.max_batch_size, option.steps) for option in fixed} == {(50, 240), (100, 120)}
@@ -174,9 +176,9 @@ def test_progress_rises_to_one_and_an_interruption_passes_through() -> None:
     ("changes", "reason"),
     [
         ({"steps": None}, "neither is given"),
-        ({"epochs": 3}, "both are given"),
-        ({"steps": None, "epochs": -1}, "epochs=-1.0 is not in"),
-        ({"steps": None, "epochs": 1e308}, r"epochs=1e\+308 take inf steps, above"),
+        ({"hardware_epochs": 3}, "both are given"),
+        ({"steps": None, "hardware_epochs": -1}, "hardware_epochs=-1.0 is not in"),
+        ({"steps": None, "hardware_epochs": 1e308}, r"hardware_epochs=1e\+308 take inf steps, above"),
         ({"steps": 0}, "steps=0 is below 1"),
         ({"max_batch_size": []}, "max_batch_size is empty"),
         ({"max_batch_size": 0}, "max_batch_size=0 is below 1"),

@@ -6,21 +6,23 @@ import functools
 import math
 from collections.abc import Callable, Sequence
 from functools import cached_property
-from typing import Any, ParamSpec, TypeVar
+from typing import Any, ParamSpec, TypeVar, overload
 
 import numpy as np
-from numpy.typing import ArrayLike
 
 from .. import _checks
+from .._checks import Number, Numbers
+from .._numbers import round_up
 from .._public import public
+from .._tables import html_table
 from ..errors import FiletError, NotCertifiedError
-from .many import Brackets, deltas, deltas_each, epsilons, power_tables, powers
+from .many import deltas, deltas_each, epsilons, power_tables, powers
 from .proving.combining import squared_shift
 from .proving.loss_law import Array
 from .run import Run
 from .searching.refinement import wide
 from .state import as_state, from_state
-from .terms import Adjacency, Analysis, Bounds, Phase
+from .terms import Adjacency, Analysis, Bounds, Brackets, Phase
 
 _P = ParamSpec("_P")
 _T = TypeVar("_T")
@@ -103,37 +105,80 @@ class PrivacyCurve:
         size = "any" if self.dataset_size is None else self.dataset_size
         return f"PrivacyCurve({self.adjacency}, dataset_size={size}, steps={self.steps}, analysis={analyses})"
 
+    def _repr_html_(self) -> str:
+        """What was composed, and epsilon at deltas below 1 / dataset_size, for notebooks."""
+        rows = [
+            (
+                f"{phase.steps} steps",
+                f"noise multiplier {phase.noise_multiplier:g}, {phase.analysis} analysis; {phase.scheme.dataset_size}"
+                f" examples, mean draw {phase.scheme.poisson_batch_size:.1f},"
+                + (
+                    f" cap {phase.scheme.max_batch_size}, {phase.scheme.overflow}" if phase.scheme.capped else " no cap"
+                ),
+            )
+            for phase in self.phases
+        ]
+        rows += [(f"{count} Gaussian releases", f"noise multiplier {sigma:g}") for sigma, count in self.releases]
+        decade = math.floor(-math.log10(max((phase.scheme.dataset_size for phase in self.phases), default=1e5)))
+        for power in (decade, decade - 1, decade - 3):
+            try:
+                found = round_up(self.epsilon(10.0**power), zeros=True)
+            except NotCertifiedError:
+                found = "not certified"
+            rows.append((f"epsilon at delta = 1e{power:03d}", found))
+        return html_table(("", ""), rows, f"PrivacyCurve, {self.adjacency}")
+
+    @overload
+    def epsilon(self, delta: Number) -> float: ...
+    @overload
+    def epsilon(self, delta: Numbers) -> Array: ...
     @certified
-    def epsilon(self, delta: ArrayLike) -> Any:
+    def epsilon(self, delta: Number | Numbers) -> float | Array:
         """Certified upper bound of epsilon at delta in (0, 1); a float, or an array for an array.
 
         A thousand deltas of one call cost little more than a few: they share their computations, not their proofs.
         """
         return self.epsilon_bounds(delta).upper
 
+    @overload
+    def delta(self, epsilon: Number) -> float: ...
+    @overload
+    def delta(self, epsilon: Numbers) -> Array: ...
     @certified
-    def delta(self, epsilon: ArrayLike) -> Any:
+    def delta(self, epsilon: Number | Numbers) -> float | Array:
         """Certified upper bound of delta at epsilon >= 0; a float, or an array for an array."""
         return self.delta_bounds(epsilon).upper
 
+    @overload
+    def epsilon_bounds(self, delta: Number) -> Bounds: ...
+    @overload
+    def epsilon_bounds(self, delta: Numbers) -> Brackets: ...
     @certified
-    def epsilon_bounds(self, delta: ArrayLike) -> Bounds:
+    def epsilon_bounds(self, delta: Number | Numbers) -> Bounds | Brackets:
         """The interval that is proven to hold the analysis's exact epsilon at delta; two arrays for an array."""
         values = _checks.delta_array(delta)
         if values.ndim == 0:
             return self._remember("epsilon", float(values), self._epsilon_bounds)
         return _shaped(_many(epsilons, self._run, values.ravel(), self._epsilon_bounds), values.shape)
 
+    @overload
+    def delta_bounds(self, epsilon: Number) -> Bounds: ...
+    @overload
+    def delta_bounds(self, epsilon: Numbers) -> Brackets: ...
     @certified
-    def delta_bounds(self, epsilon: ArrayLike) -> Bounds:
+    def delta_bounds(self, epsilon: Number | Numbers) -> Bounds | Brackets:
         """The interval that is proven to hold the analysis's exact delta at epsilon; two arrays for an array."""
         values = _checks.epsilon_array(epsilon)
         if values.ndim == 0:
             return self._remember("delta", float(values), self._delta_bounds)
         return _shaped(_many(deltas, self._run, values.ravel(), self._delta_bounds), values.shape)
 
+    @overload
+    def true_positive_rate(self, false_positive_rate: Number) -> float: ...
+    @overload
+    def true_positive_rate(self, false_positive_rate: Numbers) -> Array: ...
     @certified
-    def true_positive_rate(self, false_positive_rate: ArrayLike) -> Any:
+    def true_positive_rate(self, false_positive_rate: Number | Numbers) -> float | Array:
         """The largest power of any attack that tells two neighbouring data sets apart, at a false positive rate.
 
         Valid whichever of the two is the null hypothesis; a float, or an array for an array.
@@ -192,8 +237,12 @@ class PrivacyCurve:
             _one("epsilon", _checks.epsilon_array(epsilon)), _one("delta", _checks.delta_array(delta))
         )
 
+    @overload
+    def delta_bounds_each_direction(self, epsilon: Number) -> list[Bounds]: ...
+    @overload
+    def delta_bounds_each_direction(self, epsilon: Numbers) -> list[Brackets]: ...
     @certified
-    def delta_bounds_each_direction(self, epsilon: ArrayLike) -> list[Bounds]:
+    def delta_bounds_each_direction(self, epsilon: Number | Numbers) -> list[Bounds] | list[Brackets]:
         """`delta_bounds` of either order of the neighbours; one entry if both are the same; for showing."""
         values = _checks.epsilon_array(epsilon)
         if values.ndim == 0:
@@ -244,5 +293,5 @@ def _many(ask: Callable[[Run, Array], Brackets], run: Run, values: Array, one: C
     return found
 
 
-def _shaped(found: Brackets, shape: tuple[int, ...]) -> Bounds:
-    return Bounds(*(one.reshape(shape) for one in found))  # type: ignore[arg-type]  # arrays, as was asked
+def _shaped(found: Brackets, shape: tuple[int, ...]) -> Brackets:
+    return Brackets(*(one.reshape(shape) for one in found))

@@ -25,7 +25,7 @@ from .proving.view import View
 from .searching.budget import Budget
 from .searching.guesses import guess_epsilon
 from .searching.newton import narrow
-from .terms import Adjacency, Phase
+from .terms import Adjacency, AdjacencyName, Phase
 
 _CELL = 0.02  # standard deviations; merging such cells costs about _CELL^2 / 12 of epsilon
 _PLANE_CELL = 0.08  # the same where cells have two dimensions
@@ -48,8 +48,9 @@ def epsilon_lower_bound(
     scheme: CappedPoisson,
     *,
     noise_multiplier: float,
-    steps: int,
-    adjacency: Adjacency | str,
+    steps: int | None = None,
+    epochs: float | None = None,
+    adjacency: Adjacency | AdjacencyName,
     delta: float,
 ) -> float:
     """An epsilon that the run provably exceeds at `delta`: the best of a family of explicit attacks.
@@ -66,14 +67,15 @@ def epsilon_lower_bound(
     Arguments:
         scheme: how batches are drawn.
         noise_multiplier: standard deviation of the Gaussian noise on the sum, divided by the clipping norm.
-        steps: number of training steps.
+        steps: number of training steps. Or:
+        epochs: passes over the data, by expected draws before the cap (`scheme.steps_of_epochs`).
         adjacency: "add-remove", "zero-out" or "replace-one".
         delta: one probability in (0, 1).
     """
     if not isinstance(scheme, CappedPoisson):
         raise _checks.fail(f"scheme={_checks.show(scheme)} is not a CappedPoisson; pass filet.CappedPoisson(...)")
     sigma = _checks.noise_multiplier(noise_multiplier)
-    steps = _checks.step_count(steps)
+    steps = scheme.checked_steps(steps, epochs)
     adjacency = _checks.choice("adjacency", adjacency, Adjacency)
     deltas = _checks.delta_array(delta)
     if deltas.ndim:

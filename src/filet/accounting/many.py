@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import NamedTuple
 
 import numpy as np
 
@@ -15,7 +14,7 @@ from .run import Answers, Run
 from .searching import stretches, tables
 from .searching.budget import Budget
 from .searching.refinement import Direction, Exact, OneStepAnswers
-from .terms import Bounds
+from .terms import Bounds, Brackets
 
 _FEW = 3  # questions that are quicker one by one
 _MOST = 4_000  # questions at once, so that memory is bounded
@@ -24,13 +23,6 @@ _TURNS = 100  # of the union strategy's search
 _BULK, _REACH = 65, 65  # points of a table for powers: where most of the loss is, and as far as it reaches
 _LARGEST_EPSILON = 600.0
 _QUIET = np.errstate(over="ignore", divide="ignore", invalid="ignore")  # as for single questions
-
-
-class Brackets(NamedTuple):
-    """Proven intervals, as two arrays."""
-
-    lower: Array
-    upper: Array
 
 
 def _listed(bounds: Sequence[Bounds]) -> Brackets:

@@ -65,7 +65,7 @@ def scheme_options(command: Command) -> Command:
             "--sampling-probability", type=float, help="Chance that an example joins a batch, before the cap."
         ),
         click.option(
-            "--expected-batch-size", type=float, help="Instead: mean Poisson batch size, before the cap (p times n)."
+            "--poisson-batch-size", type=float, help="Instead: mean Poisson batch size, before the cap (p times n)."
         ),
         click.option("--max-batch-size", type=INTEGER, help="The cap: rows of every batch."),
         click.option(

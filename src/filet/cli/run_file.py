@@ -6,7 +6,7 @@ max_epsilon = 3.0            # optional: the command line fails if epsilon is ab
 dataset_size = 60_000        # keys of a phase may stand here, for all phases
 
 [[phases]]
-sampling_probability = 0.004 # or expected_batch_size, the mean before the cap
+sampling_probability = 0.004 # or poisson_batch_size, the mean before the cap
 max_batch_size = 300
 noise_multiplier = 1.0
 steps = 14_000               # or epochs
@@ -18,7 +18,6 @@ count = 1
 
 from __future__ import annotations
 
-import math
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -37,7 +36,7 @@ RUN_KEYS = ("adjacency", "delta", "max_epsilon", "phases", "gaussian")
 SCHEME_KEYS = (
     "dataset_size",
     "sampling_probability",
-    "expected_batch_size",
+    "poisson_batch_size",
     "max_batch_size",
     "overflow",
     "cycle_length",
@@ -47,9 +46,9 @@ GAUSSIAN_KEYS = ("noise_multiplier", "count")
 
 
 def make_scheme(options: Mapping[str, Any], where: str = "the scheme") -> CappedPoisson:
-    """A `CappedPoisson` from its keys, with `expected_batch_size` (before the cap) as another way to give the rate.
+    """A `CappedPoisson` from its keys, with `poisson_batch_size` (before the cap) as another way to give the rate.
 
-    >>> make_scheme({"dataset_size": 1000, "expected_batch_size": 10, "max_batch_size": 16}).sampling_probability
+    >>> make_scheme({"dataset_size": 1000, "poisson_batch_size": 10, "max_batch_size": 16}).sampling_probability
     0.01
     """
     from ..scheme import CappedPoisson
@@ -57,27 +56,10 @@ def make_scheme(options: Mapping[str, Any], where: str = "the scheme") -> Capped
     given = {key: options[key] for key in SCHEME_KEYS if options.get(key) is not None}
     for key in ("dataset_size", "max_batch_size"):
         _require(given, key, where)
-    expected = given.pop("expected_batch_size", None)
-    if (expected is None) == ("sampling_probability" not in given):
-        raise _one_of("sampling_probability", "expected_batch_size", where, both=expected is not None)
-    if expected is not None:
-        given["sampling_probability"] = _rate(expected, given)
-    return CappedPoisson(**given)
-
-
-def _rate(expected: Any, given: Mapping[str, Any]) -> float:
-    """The sampling probability with which a Poisson batch has this mean size."""
-    from .. import _checks
-
-    remedy = "pass the mean number of examples in a Poisson batch, before the cap"
-    size = _checks.integer("dataset_size", given["dataset_size"], low=1, remedy="pass the number of training examples")
-    cycle = _checks.integer(
-        "cycle_length", given.get("cycle_length", 1), low=1, high=size, remedy="pass 1 for plain sampling"
-    )
-    mean = _checks.real("expected_batch_size", expected, rule="in (0, dataset_size]", remedy=remedy)
-    if not 0.0 < mean <= size // cycle:
-        raise _checks.fail(f"expected_batch_size={mean!r} is not in (0, {size // cycle}]; {remedy}")
-    return mean / (size // cycle)
+    if ("poisson_batch_size" in given) == ("sampling_probability" in given):
+        both = "poisson_batch_size" in given
+        raise _one_of("sampling_probability", "poisson_batch_size", where, both=both)
+    return CappedPoisson.from_batch_size(**given) if "poisson_batch_size" in given else CappedPoisson(**given)
 
 
 def make_steps(options: Mapping[str, Any], scheme: CappedPoisson, where: str = "the run") -> int:
@@ -92,15 +74,7 @@ def make_steps(options: Mapping[str, Any], scheme: CappedPoisson, where: str = "
     steps, epochs = options.get("steps"), options.get("epochs")
     if (steps is None) == (epochs is None):
         raise _one_of("steps", "epochs", where, both=steps is not None)
-    if steps is not None:
-        return _checks.step_count(steps)
-    remedy = "pass the number of passes over the data set"
-    epochs = _checks.real("epochs", epochs, rule="in [0, inf)", remedy=remedy)
-    if not 0.0 <= epochs < math.inf:
-        raise _checks.fail(f"epochs={epochs!r} is not in [0, inf); {remedy}")
-    exact = epochs * scheme.dataset_size / (scheme.sampling_probability * scheme.group_size)
-    # 3 epochs at rate 0.3 are 10 steps, although 3 / 0.3 is a hair above 10 in floating point.
-    return _checks.steps_of_epochs(epochs, exact * (1 - 1e-12))
+    return scheme.steps_of_epochs(epochs) if epochs is not None else _checks.step_count(steps)
 
 
 def _require(given: Mapping[str, Any], key: str, where: str) -> Any:
@@ -151,7 +125,7 @@ def parse_run(data: Mapping[str, Any]) -> RunFile:
     """A run from the keys of its file.
 
     >>> run = parse_run({"adjacency": "zero-out", "delta": 1e-5, "dataset_size": 60_000, "max_batch_size": 300,
-    ...     "phases": [{"expected_batch_size": 256, "noise_multiplier": 1.0, "steps": 14_000}]})
+    ...     "phases": [{"poisson_batch_size": 256, "noise_multiplier": 1.0, "steps": 14_000}]})
     >>> round(run.curve.epsilon(run.delta), 3)
     2.824
     """
@@ -202,7 +176,7 @@ def checked_question(delta: Any, max_epsilon: Any) -> tuple[float | None, float 
 def _merged(shared: Mapping[str, Any], phase: Mapping[str, Any]) -> dict[str, Any]:
     """The phase's keys over the shared ones; a phase that gives one of two alternatives displaces the other."""
     base = dict(shared)
-    for pair in (("sampling_probability", "expected_batch_size"), ("steps", "epochs")):
+    for pair in (("sampling_probability", "poisson_batch_size"), ("steps", "epochs")):
         if any(key in phase for key in pair):
             for key in pair:
                 base.pop(key, None)

@@ -12,7 +12,7 @@ from scipy import special
 from filet import _checks
 from filet.accounting.accountant import Accountant
 from filet.accounting.curve import PrivacyCurve
-from filet.accounting.terms import Adjacency, Analysis
+from filet.accounting.terms import Adjacency, Analysis, AnalysisName
 from filet.errors import FiletError, InvalidArgumentError, MissingExtraError
 from filet.scheme import CappedPoisson
 
@@ -59,7 +59,9 @@ class FiletAccountant(privacy_accountant.PrivacyAccountant):
         analysis: of truncated events: "refined", or, to compare, "note" or "union".
     """
 
-    def __init__(self, neighboring_relation: NeighboringRelation, analysis: Analysis | str = Analysis.REFINED) -> None:
+    def __init__(
+        self, neighboring_relation: NeighboringRelation, analysis: Analysis | AnalysisName = Analysis.REFINED
+    ) -> None:
         if neighboring_relation not in _ADJACENCY:
             raise InvalidArgumentError(
                 f"neighboring_relation={_checks.show(neighboring_relation)} is unknown; pass a"

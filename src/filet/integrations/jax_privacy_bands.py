@@ -3,13 +3,15 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 import numpy as np
 from numpy.typing import ArrayLike
 
 from filet import _checks
 from filet.accounting.accountant import account
 from filet.accounting.curve import PrivacyCurve
-from filet.accounting.terms import Adjacency, Analysis
+from filet.accounting.terms import Adjacency, AdjacencyName, Analysis, AnalysisName
 from filet.errors import InvalidArgumentError
 from filet.scheme import CappedPoisson
 
@@ -21,10 +23,10 @@ def account_banded(
     strategy: ArrayLike,
     *,
     noise_multiplier: float,
-    noise_convention: str | None = None,
+    noise_convention: Literal["before-mixing", "jax-privacy"] | None = None,
     steps: int,
-    adjacency: Adjacency | str,
-    analysis: Analysis | str = Analysis.REFINED,
+    adjacency: Adjacency | AdjacencyName,
+    analysis: Analysis | AnalysisName = Analysis.REFINED,
 ) -> PrivacyCurve:
     """The privacy of a run with banded matrix noise (BandMF) on cyclic capped batches.
 

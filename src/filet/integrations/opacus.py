@@ -7,7 +7,7 @@ import warnings
 from typing import Any
 
 from filet import _checks
-from filet.accounting.terms import Adjacency, Analysis
+from filet.accounting.terms import Adjacency, AdjacencyName, Analysis, AnalysisName
 from filet.errors import InvalidArgumentError, MissingExtraError, StateError
 from filet.planning.calibration import calibrate_noise_multiplier
 from filet.scheme import CappedPoisson
@@ -85,13 +85,13 @@ class CappedPrivacyEngine(PrivacyEngine):
         self,
         scheme: CappedPoisson,
         *,
-        adjacency: Adjacency | str,
+        adjacency: Adjacency | AdjacencyName,
         steps: int,
         epoch_steps: int | None = None,
         key: bytes | int | None = None,
         secure: bool | None = None,
         physical_batch_size: int | None = None,
-        analysis: Analysis | str = Analysis.REFINED,
+        analysis: Analysis | AnalysisName = Analysis.REFINED,
         secure_mode: bool = False,
     ) -> None:
         accountant = CappedAccountant(scheme, adjacency=adjacency, analysis=analysis)

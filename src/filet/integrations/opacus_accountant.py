@@ -9,7 +9,7 @@ from typing import Any
 from filet import _checks
 from filet.accounting.accountant import Accountant, account
 from filet.accounting.curve import PrivacyCurve
-from filet.accounting.terms import Adjacency, Analysis
+from filet.accounting.terms import Adjacency, AdjacencyName, Analysis, AnalysisName
 from filet.errors import FiletError, InvalidArgumentError, MissingExtraError, StateError
 from filet.scheme import CappedPoisson
 
@@ -37,7 +37,11 @@ class CappedAccountant(IAccountant):
     """
 
     def __init__(
-        self, scheme: CappedPoisson, *, adjacency: Adjacency | str, analysis: Analysis | str = Analysis.REFINED
+        self,
+        scheme: CappedPoisson,
+        *,
+        adjacency: Adjacency | AdjacencyName,
+        analysis: Analysis | AnalysisName = Analysis.REFINED,
     ) -> None:
         super().__init__()
         account(scheme, noise_multiplier=1.0, steps=0, adjacency=adjacency, analysis=analysis)  # checks all three

@@ -25,7 +25,7 @@ from .._progress import Progress, reported
 from ..accounting.accountant import Accountant, account
 from ..accounting.curve import PrivacyCurve
 from ..accounting.lower_bounds import epsilon_lower_bound
-from ..accounting.terms import Adjacency, Analysis
+from ..accounting.terms import Adjacency, AdjacencyName, Analysis, AnalysisName
 from ..errors import InvalidArgumentError, NoSolutionError, NotCertifiedError
 from ..planning.calibration import calibrate_sampling_probability
 from ..planning.frontiers import frontier
@@ -90,8 +90,8 @@ def epsilon_of_steps(
     noise_multiplier: float,
     steps: int,
     delta: float,
-    adjacency: Adjacency | str,
-    analyses: Sequence[Analysis | str] = (Analysis.REFINED,),
+    adjacency: Adjacency | AdjacencyName,
+    analyses: Sequence[Analysis | AnalysisName] = (Analysis.REFINED,),
     points: int = 25,
     progress: Progress | None = None,
 ) -> Columns:
@@ -245,7 +245,7 @@ def utilization_of_cap(
     steps: int,
     epsilon: float,
     delta: float,
-    adjacency: Adjacency | str,
+    adjacency: Adjacency | AdjacencyName,
     progress: Progress | None = None,
 ) -> Columns:
     """The share of the rows that hold examples, at the largest sampling probability that keeps (epsilon, delta).
@@ -278,7 +278,7 @@ def frontier_of_steps(
     steps: int,
     epsilon: float,
     delta: float,
-    adjacency: Adjacency | str,
+    adjacency: Adjacency | AdjacencyName,
     points: int = 7,
     progress: Progress | None = None,
 ) -> Columns:

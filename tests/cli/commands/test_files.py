@@ -118,7 +118,7 @@ def test_what_cannot_be_written_is_code_1_and_leaves_nothing_behind(tmp_path):
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_command_writes_pictures_and_numbers(tmp_path, kind):
-    options = ["--dataset-size", "60000", "--expected-batch-size", "256", "--max-batch-size", "300",
+    options = ["--dataset-size", "60000", "--poisson-batch-size", "256", "--max-batch-size", "300",
                "--noise-multiplier", "1", "--steps", "100", "--adjacency", "zero-out", "--delta", "1e-5",
                "--points", "2"]  # fmt: skip
     if kind in ("utilization", "frontier"):

@@ -12,7 +12,7 @@ import filet
 @pytest.mark.parametrize("unknown", ["noise-multiplier", "steps", "sampling-probability"])
 def test_calibrated_runs_meet_the_target(unknown):
     given = {"noise-multiplier": ["--noise-multiplier", 1], "steps": ["--steps", 1000],
-             "sampling-probability": ["--expected-batch-size", 256]}  # fmt: skip
+             "sampling-probability": ["--poisson-batch-size", 256]}  # fmt: skip
     options = [part for name, parts in given.items() if name != unknown for part in parts]
     sizes = ["--dataset-size", 60_000, "--max-batch-size", 300]
     answer = json.loads(run("calibrate", unknown, *sizes, *options, *TARGET, "--json").stdout)

@@ -67,7 +67,7 @@ def main(ctx: click.Context) -> None:
 def epsilon(ctx: click.Context, /, as_json: bool, **options: Any) -> None:
     """The epsilon of a run at a given delta: a certified upper bound.
 
-    Example: filet epsilon --dataset-size 60000 --expected-batch-size 256 --max-batch-size 300 --noise-multiplier 1
+    Example: filet epsilon --dataset-size 60000 --poisson-batch-size 256 --max-batch-size 300 --noise-multiplier 1
     --steps 14000 --delta 1e-5 --adjacency zero-out
     """
     from ..._numbers import round_down, round_up
@@ -280,7 +280,7 @@ def _epsilon(scheme: CappedPoisson, sigma: float, steps: int, delta: float, adja
     given: dict[str, Any] = {"noise_multiplier": sigma, "steps": steps, "adjacency": adjacency}
     if analysis == "attack":
         return epsilon_lower_bound(scheme, delta=delta, **given)
-    return float(account(scheme, analysis=analysis, **given).epsilon(delta))
+    return account(scheme, **given | {"analysis": analysis}).epsilon(delta)
 
 
 for _command in (calibrate, plan, sample, plot, certify, check):

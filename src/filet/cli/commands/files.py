@@ -13,7 +13,6 @@ import click
 
 from ...errors import InvalidArgumentError
 from ..options import (
-    ANALYSES,
     INTEGER,
     adjacency_option,
     analysis_option,
@@ -219,6 +218,7 @@ def _points(options: dict[str, Any], default: int) -> int:
 
 
 def _epsilon_steps(options: dict[str, Any]) -> Columns:
+    from ...accounting.terms import Analysis
     from ...showing import columns
 
     run = run_from(options)
@@ -226,7 +226,7 @@ def _epsilon_steps(options: dict[str, Any]) -> Columns:
         raise InvalidArgumentError("epsilon-steps draws runs of one phase; pass a file with one, or options")
     phase = run.accountant.phases[0]
     one = options.get("analysis") or phase.scheme.overflow.value == "reject"
-    wanted = [phase.analysis.value] if one else list(ANALYSES)
+    wanted = [phase.analysis] if one else list(Analysis)
     points = _points(options, 25)
     with progress_bar("accounting") as progress:
         return columns.epsilon_of_steps(

@@ -30,7 +30,7 @@ def calibrate(unknown: str, as_json: bool, **options: Any) -> None:
     UNKNOWN is what to look for; pass all other options of the run. The answer always meets the target: the least noise,
     the most steps, or the largest sampling probability whose certified epsilon is at or below it.
 
-    Example: filet calibrate noise-multiplier --dataset-size 60000 --expected-batch-size 256 --max-batch-size 300
+    Example: filet calibrate noise-multiplier --dataset-size 60000 --poisson-batch-size 256 --max-batch-size 300
     --steps 14000 --epsilon 3 --delta 1e-5 --adjacency zero-out
     """
     from dataclasses import replace
@@ -57,7 +57,7 @@ def calibrate(unknown: str, as_json: bool, **options: Any) -> None:
 
 def _target(name: str, options: dict[str, Any]) -> dict[str, Any]:
     """What is to be met; the unknown itself must not be given."""
-    taken = {"steps": ("steps", "epochs"), "sampling_probability": ("sampling_probability", "expected_batch_size")}
+    taken = {"steps": ("steps", "epochs"), "sampling_probability": ("sampling_probability", "poisson_batch_size")}
     for given in taken.get(name, (name,)):
         if options.get(given) is not None:
             raise InvalidArgumentError(f"{given} is what is looked for; drop --{given.replace('_', '-')}")
@@ -104,7 +104,7 @@ def _print_found(unknown: str, found: float, spent: float, target: dict[str, Any
 @click.option("--dataset-size", type=INTEGER, help="Number of examples, public (add-remove: of the larger set).")
 @click.option("--max-batch-size", type=INTEGER, multiple=True, help="Rows the hardware takes; repeat to compare.")
 @click.option("--steps", type=INTEGER, multiple=True, help="Number of training steps; repeat to compare.")
-@click.option("--epochs", type=float, help="Instead: hardware rows in passes over the data set.")
+@click.option("--hardware-epochs", type=float, help="Instead: rows of all batches, padding included, in data sets.")
 @click.option("--cycle-length", type=INTEGER, default=1, help="Groups of cyclic sampling, for BandMF.  [default: 1]")
 @click.option("--epsilon", type=float, help="The target epsilon (no default).")
 @delta_option
@@ -123,9 +123,9 @@ def plan(as_json: bool, **options: Any) -> None:
 
     given = {name: required(options, name) for name in ("dataset_size", "epsilon", "delta", "adjacency")}
     given["max_batch_size"] = required({"max_batch_size": options["max_batch_size"] or None}, "max_batch_size")
-    if not options["steps"] and options["epochs"] is None:
-        raise InvalidArgumentError("steps is missing; pass --steps, or --epochs")
-    budget = {name: options[name] for name in ("steps", "epochs", "cycle_length")}
+    if not options["steps"] and options["hardware_epochs"] is None:
+        raise InvalidArgumentError("steps is missing; pass --steps, or --hardware-epochs")
+    budget = {name: options[name] for name in ("steps", "hardware_epochs", "cycle_length")}
     with progress_bar("planning") as progress:
         found = planner.plan(**given, **{**budget, "steps": budget["steps"] or None}, progress=progress)
     if as_json:
