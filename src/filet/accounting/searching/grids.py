@@ -6,6 +6,7 @@ Any cells give proven bounds; good ones give tight bounds.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -26,11 +27,10 @@ class Focus:
     log_weight: Array
 
 
-def any_of(parts: list[Focus], cells: int) -> Focus:
-    """What matters to any of several questions: the largest of their weights, each relative to that of no loss."""
+def any_of(parts: Sequence[Focus], units: Sequence[float], cells: int) -> Focus:
+    """What matters to any of several questions: the largest of their weights, each in a (logarithmic) unit of its own."""
     loss = np.unique(np.concatenate([part.loss for part in parts]))
-    weights = [np.interp(loss, part.loss, part.log_weight) - np.interp(0.0, part.loss, part.log_weight)
-               for part in parts]  # fmt: skip
+    weights = [np.interp(loss, part.loss, part.log_weight) - unit for part, unit in zip(parts, units, strict=True)]
     return Focus(cells, loss, np.max(weights, axis=0))
 
 

@@ -237,10 +237,15 @@ class Seen:
         coarse, corners = dominating(*pair), vertices(*pair)
         focus = replace(focus, cells=nodes) if focus else tilt_focus(coarse, query, nodes)[0]
         if query.highest is not None:
-            other = tilt_focus(coarse, Query(query.steps, query.highest), nodes)[0]
-            focus = any_of([focus, other], nodes + nodes // 2)
+            both = focus, tilt_focus(coarse, Query(query.steps, query.highest), nodes)[0]
+            focus = any_of(both, [_log_total(coarse, one) for one in both], nodes + nodes // 2)
         fine = fitted_nodes(coarse, focus, *enough(*corners, query))
         return np.unique(np.concatenate([fine, _single(*corners, query)]))
+
+
+def _log_total(law: Discrete, focus: Focus) -> float:
+    """What a step weighs in all."""
+    return float(np.logaddexp.reduce(law.log_mass + np.interp(law.loss, focus.loss, focus.log_weight)))
 
 
 def look(step: Step, query: Query) -> Seen | None:

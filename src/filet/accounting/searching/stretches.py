@@ -38,6 +38,7 @@ _READINGS = 6
 _LOWEST_LOG_DELTA = -640.0
 _TOLERANCE = 1e-6  # steps of Newton's method that are not worth taking, as a share of epsilon
 _NARROW_DELTA = 1e-3  # the relative width up to which a delta bracket is refined
+_LENT = 30.0  # how far the logarithms of deltas may be apart that one law by lending serves
 _NEGLIGIBLE = 5e-5  # epsilons that need no line
 Answers = tuple[Array, Array]  # lower and upper bounds
 
@@ -101,6 +102,20 @@ def longer(evidence: Evidence, view: View, times: float) -> Evidence:
 
 def epsilons(direction: Direction, deltas: Array) -> Answers:
     """Brackets of epsilon at deltas in increasing order."""
+    parts = [_epsilons(direction, deltas[part]) for part in _alike(direction, np.log(deltas))]
+    return np.concatenate([part[0] for part in parts]), np.concatenate([part[1] for part in parts])
+
+
+def _alike(direction: Direction, log_delta: Array) -> list[Array]:
+    """Questions that one look serves: what lending gives is made for deltas that are not too far apart."""
+    if not any(part.step for part in direction.parts):
+        return [np.arange(log_delta.size)]
+    kind = np.floor(log_delta / _LENT)
+    return [np.flatnonzero(kind == one) for one in np.unique(kind)]
+
+
+def _epsilons(direction: Direction, deltas: Array) -> Answers:
+    """Brackets of epsilon at deltas that one look serves."""
     log_delta = np.log(deltas)
     look = direction.look(float(log_delta[0]), float(log_delta[-1]))
     first = direction.view(look, above=True)
@@ -216,7 +231,8 @@ def _fitted(look: Look, where: Focus) -> Look:
 def _stretch_focus(evidence: Evidence, epsilons: Array, cells: int) -> Focus:
     """Which losses matter to any of several epsilons: the largest of their weights, each relative to its own delta."""
     some = np.unique(np.maximum(np.quantile(epsilons, [0.0, 0.5, 1.0]), 1e-3 * epsilons.max() + 1e-9))
-    return any_of([focus(evidence, float(one), cells) for one in some], cells)
+    parts = [focus(evidence, float(one), cells) for one in some]
+    return any_of(parts, [float(np.interp(0.0, part.loss, part.log_weight)) for part in parts], cells)
 
 
 # --- delta at epsilon -------------------------------------------------------------------------------------------------
@@ -227,6 +243,20 @@ def deltas(direction: Direction, epsilons: Array) -> Answers:
     look, first = _look(direction, epsilons)
     chart = Chart(first)
     log_delta, best = chart.cover(epsilons)
+    parts = _alike(direction, np.nan_to_num(log_delta, nan=_LOWEST_LOG_DELTA))
+    if len(parts) == 1:
+        return _deltas(direction, epsilons, look, chart, log_delta, best)
+    lower, upper = np.zeros(epsilons.shape), np.ones(epsilons.shape)
+    for part in parts:
+        look, first = _look(direction, epsilons[part])
+        chart = Chart(first)
+        log_delta, best = chart.cover(epsilons[part])
+        lower[part], upper[part] = _deltas(direction, epsilons[part], look, chart, log_delta, best)
+    return lower, upper
+
+
+def _deltas(direction: Direction, epsilons: Array, look: Look, chart: Chart, log_delta: Array, best: Array) -> Answers:
+    """Brackets of delta at epsilons that one look serves."""
     lower, upper = np.zeros(epsilons.shape), np.ones(epsilons.shape)
     for number, evidence in enumerate(chart.lines):
         mine = np.flatnonzero(best == number)
@@ -235,7 +265,7 @@ def deltas(direction: Direction, epsilons: Array) -> Answers:
     crude = np.flatnonzero(best < 0)
     if crude.size:
         bracket = DeltaBracket(epsilons[crude])
-        bracket.crude(first)
+        bracket.crude(chart.view)
         lower[crude], upper[crude] = bracket.lower, bracket.upper
     beyond = upper <= math.exp(_LOWEST_LOG_DELTA)  # so small that nothing more is proven
     for one in np.flatnonzero((upper - lower > max(_NARROW_DELTA, DELTA_WIDTH) * upper) & ~beyond):
@@ -263,12 +293,13 @@ def upper_deltas(direction: Direction, epsilons: Array, budget: Budget) -> Array
 
 def _look(direction: Direction, epsilons: Array) -> tuple[Look, View]:
     """Cells that reach as far out as the smallest delta takes."""
-    lowest, highest = -25.0, -5.0
+    lowest, highest = -25.0, -2.0
     for _ in range(4):
-        look = direction.look(8.0 * math.floor(lowest / 8.0), highest)
+        asked = 8.0 * math.floor(lowest / 8.0), min(2.0 * math.ceil(highest / 2.0), -0.5)
+        look = direction.look(*asked)
         first = direction.view(look, above=True)
-        previous, lowest = lowest, _log_delta(first, float(epsilons[-1]))
-        if abs(lowest - previous) < 2.0:
+        lowest, highest = _log_delta(first, float(epsilons[-1])), _log_delta(first, float(epsilons[0]))
+        if asked[0] - 2.0 <= lowest <= asked[0] + 10.0 and asked[1] - 4.0 <= highest <= asked[1] + 2.0:
             break
     return look, first
 
