@@ -34,8 +34,8 @@ accounting.run accounting.state accounting.certificate accounting.curve accounti
 planning.roots planning.target planning.calibration planning.hardware planning.options planning.strategies
 planning.planner planning.frontiers
 showing.statement showing.columns showing.plots
-cli.run_file cli.group cli.output cli.options cli.commands.search cli.commands.files cli.commands.certificates
-cli.commands.answers cli.entry
+cli.run_file cli.group cli.output cli.options cli.commands.search cli.commands.batches cli.commands.pictures
+cli.commands.certificates cli.commands.comparison cli.commands.answers cli.entry
 __main__
 integrations.dp_accounting_events integrations.dp_accounting_losses integrations.dp_accounting
 integrations.jax integrations.jax_privacy_bands integrations.jax_privacy
@@ -223,7 +223,7 @@ def test_no_test_has_quietly_disappeared() -> None:
 
 
 def test_importing_filet_loads_no_optional_package() -> None:
-    optional = ["click", "rich", "matplotlib", "torch", "opacus", "jax", "jax_privacy", "dp_accounting", "cryptography",
+    optional = ["click", "matplotlib", "torch", "opacus", "jax", "jax_privacy", "dp_accounting", "cryptography",
                 "scipy.stats", "pandas", "sklearn", "flint"]  # fmt: skip
     code = f"import sys, filet; print([name for name in {optional!r} if name in sys.modules])"
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

@@ -7,6 +7,7 @@ below. What is left out (far components, far cells) is taken off P and added to 
 
 from __future__ import annotations
 
+import contextlib
 import math
 
 import numpy as np
@@ -14,6 +15,7 @@ from scipy.special import ndtr
 
 from .. import _checks
 from .._public import public
+from ..errors import NotCertifiedError
 from ..scheme import CappedPoisson
 from .accountant import account
 from .attacks import WEIGHT_ERROR, Attack, attack
@@ -34,6 +36,8 @@ _COARSE = 5.0  # factor for a first look
 _MOST_CELLS = 600_000
 _OUTCOMES = 1_200
 _PROOFS = 6
+_LITTLE_NOISE = 0.2  # below, losses are so large that masses of cells underflow
+_RATE_ERROR = 1e-9  # relative, of an inclusion probability
 _TINY = 1e-4  # epsilons below this are not worth a composition
 # The family: a share of the others, and minus the cosine of their angle to x_1.
 _FAMILY = (
@@ -93,7 +97,29 @@ def epsilon_lower_bound(
         # Plain Poisson sampling: with all others zero, the neighbours are the dominating pair itself.
         curve = account(scheme, noise_multiplier=sigma, steps=steps, adjacency=adjacency)
         return curve.epsilon_bounds(goal).lower
-    return _best(scheme, sigma, rounds, adjacency, math.log(goal))
+    best = _best(scheme, sigma, rounds, adjacency, math.log(goal))
+    return max(best, _lone(scheme, sigma, rounds, adjacency, goal)) if sigma < _LITTLE_NOISE else best
+
+
+def _lone(scheme: CappedPoisson, sigma: float, rounds: int, adjacency: Adjacency, delta: float) -> float:
+    """What attacks lose whose pair is that of plain Poisson sampling at the rate of inclusion; the engine knows it, in logarithms.
+
+    With all others zero, x_1 in the batch is all that shows. Where every batch is full (probability 1) and all others are
+    -x_1, a batch without x_1, and every one of the neighbour's, sums to -cap, and one with it lies a distance of 2 away.
+    """
+    rate = scheme.inclusion_probability * (1.0 - _RATE_ERROR)  # a lower rate loses less: the rest is post-processing
+    if not rate > 0.0:
+        return 0.0
+    pairs = [(sigma, Adjacency.REPLACE_ONE if adjacency is Adjacency.REPLACE_ONE else Adjacency.ZERO_OUT)]
+    if scheme.sampling_probability == 1.0 and adjacency is not Adjacency.ZERO_OUT:
+        pairs.append((0.5 * sigma, Adjacency.ZERO_OUT))
+    best = 0.0
+    for noise, relation in pairs:
+        plain = CappedPoisson.uncapped(scheme.dataset_size, rate)
+        with contextlib.suppress(NotCertifiedError):
+            curve = account(plain, noise_multiplier=noise, steps=rounds, adjacency=relation)
+            best = max(best, curve.epsilon_bounds(delta).lower)
+    return best
 
 
 @np.errstate(over="ignore", divide="ignore", invalid="ignore")  # what comes out is checked

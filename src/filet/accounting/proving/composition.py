@@ -265,7 +265,7 @@ class Tilted:
 
     @property
     def distance(self) -> Array:
-        return np.abs(self.away)
+        return np.asarray(np.abs(self.away))
 
     def slices(self, count: int) -> list[slice]:
         """The phases in turn, so few at once that their transforms at `count` frequencies fit the processor's cache."""

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
+from functools import cached_property
 
 import numpy as np
 
@@ -18,23 +20,26 @@ from ..proving.verdict import EpsilonBracket, Evidence, proves
 from ..proving.view import View
 from ..terms import Bounds
 from .budget import Budget
-from .grids import equal_cells, fitted_cells
+from .grids import Focus, equal_cells, fitted_cells
 from .guesses import focus
 from .lending_crowds import model
-from .lending_shares import Laws, Query
+from .lending_shares import Laws, Query, look
 from .newton import narrow
 from .refinement import Direction, Look, Part, wide
 from .tilts import propose_evidence
 
 MANY = 32  # phases from which it pays
 _MOST_GROUPS = 40
-# Phases within this are alike: in the logarithm of the noise, in that of the rate, in deviations of the batch size.
-_ALIKE = np.array([0.06, 0.2, 0.25])
+# Phases within this are alike: in the logarithm of the noise and of the rate, in deviations of the batch size, and in the
+# logarithms of the weights of up to three pieces.
+_ALIKE = np.array([0.06, 0.2, 0.25, 2.0, 2.0, 2.0])
+_LIGHTEST = -60.0  # of such a logarithm
 _FARTHEST = 8.0  # deviations beyond which a cap is simply far away
 _LEAST = 1e-3  # epsilons below it are left to the general search
 _CELLS = 300  # of a law that lends nothing
 _LEVELS = 2  # of finer cells
-_SPARE = 2e-3  # relative: how far the few may be off
+_GAP, _MOST_GAPS = 0.1, 300  # deviations between cells where a neighbour has none
+_SPARE, _ABOVE, _LONGER = 2e-3, 1.05, 1.25  # relative: how far the few may be off
 
 
 def _features(part: Part) -> Array:
@@ -44,7 +49,9 @@ def _features(part: Part) -> Array:
     if part.step:
         n, p = part.step.n, part.step.p
         cap = min(max((part.step.cap - n * p) / math.sqrt(n * p * (1.0 - p)), -_FARTHEST), _FARTHEST)
-    return np.array([math.log(far), math.log(max(part.law.difference, 1e-300)), cap]) / _ALIKE
+    weights = [max(math.log(sum(piece.p) + sum(piece.q)), _LIGHTEST) for piece in part.law.pieces]
+    where = [math.log(far), math.log(max(part.law.difference, 1e-300)), cap, *weights[:3], *[0.0] * (3 - len(weights))]
+    return np.asarray(np.array(where) / _ALIKE)
 
 
 def groups(parts: Sequence[Part]) -> list[list[int]]:
@@ -73,20 +80,54 @@ def _middle_first(numbers: Array, at: Array) -> list[int]:
 
 
 class Few(Direction):
-    """The phases that stand for their groups, each with all the steps of its group, seen as somebody else has decided."""
+    """The phases that stand for their groups, each with all the steps of its group, and what they say of the answer."""
 
-    def __init__(self, parts: Sequence[Part], gaussian: Bounds, seen: Look) -> None:
+    def __init__(self, parts: Sequence[Part], gaussian: Bounds, seen: Look, delta: float) -> None:
         super().__init__(parts, gaussian)
-        self._seen = seen
+        self._seen, self._goal = seen, math.log(delta)
+        bounds = self.epsilon(delta)
+        self.useful = not wide(bounds) and _LEAST < bounds.upper < math.inf
+        self.guess = bounds.upper
 
     def look(self, log_delta: float, highest: float | None = None) -> Look:
         return self._seen
 
-    def fitted(self, epsilon: float, log_delta: float, cells: int) -> Look:
+    def lines(self, look: Look, epsilon: float, fineness: float, *, above: bool = True) -> Evidence:
+        return propose_evidence(self.view(look, above=above), epsilon, self._goal, fineness)
+
+    @cached_property
+    def focus(self) -> Focus | None:
+        """Which losses matter, if that can be told."""
+        return focus(self.lines(self._seen, self.guess, 1.0), self.guess, _CELLS) if self.useful else None
+
+    def fitted(self, cells: int) -> Look:
         """Cells fitted to where the answer lies."""
-        evidence = propose_evidence(self.view(self._seen, above=True), epsilon, log_delta, 1.0)
-        where = focus(evidence, epsilon, cells)
-        return [one if isinstance(one, Laws) else fitted_cells(one, where) for one in self._seen]
+        where = replace(self.focus, cells=cells) if self.focus else None
+        return [fitted_cells(one, where) if where and isinstance(one, Cells) else one for one in self._seen]
+
+
+class Scouts:
+    """What a few phases, one of each group, find out for all of them, at one delta: both directions, and what to lend."""
+
+    def __init__(self, parts: Sequence[Part], found: list[list[int]], gaussian: Bounds, log_delta: float, reach: float):
+        self.log_delta, delta = log_delta, math.exp(log_delta)
+        query = Query(sum(part.steps for part in parts), log_delta)
+        first = [parts[group[0]] for group in found]
+        looks = [look(part.step, query) if part.step else None for part in first]
+        rough = [model(seen, query).laws([seen.shares.step], query)[0] if seen else None for seen in looks]
+        few = [Part(part.law, sum(parts[number].steps for number in group))
+               for part, group in zip(first, found, strict=True)]  # fmt: skip
+        seen = [lent or equal_cells(part.law, reach, 0.1) for lent, part in zip(rough, few, strict=True)]
+        self.forward = Few(few, gaussian, seen, delta)
+        back = [Part(part.law.reversed(), part.steps) for part in few]
+        self.back = Few(back, gaussian, [one.reversed() for one in seen], delta)
+        self.lent: list[Laws | None] = [None] * len(parts)
+        for one, group in zip(looks, found, strict=True):
+            if one:
+                better = model(one, query, self.forward.focus, self.back.focus)
+                steps = [step for number in group if (step := parts[number].step)]
+                for number, law in zip(group, better.laws(steps, query), strict=True):
+                    self.lent[number] = law
 
 
 class Crowd(Direction):
@@ -95,78 +136,66 @@ class Crowd(Direction):
     def __init__(self, parts: Sequence[Part], gaussian: Bounds, mirror: Crowd | None = None) -> None:
         super().__init__(parts, gaussian, mirror)
         self._other = mirror
-        self._groups = mirror._groups if mirror else groups(self.parts)
-        self._lent_last: tuple[float, list[Laws | None]] = math.nan, []
+        self._groups: list[list[int]] = mirror._groups if mirror else groups(self.parts)
+        self._scouts: Scouts | None = None
+        self._cells_last: tuple[float, Look] = math.nan, []  # fitted to the answer
 
     def reversed(self) -> Crowd:
         """The run with P and Q exchanged."""
         parts = [Part(part.law.reversed(), part.steps, part.step) for part in self.parts]
         return Crowd(parts, self.gaussian, self)
 
+    def _scouted(self, log_delta: float) -> Scouts:
+        """What the few have found at this delta; the last is kept. (Threads may share a run: it is replaced as a whole.)"""
+        if self._other:
+            return self._other._scouted(log_delta)
+        scouts = self._scouts
+        if scouts is None or scouts.log_delta != log_delta:
+            scouts = Scouts(self.parts, self._groups, self.gaussian, log_delta, self._reach(log_delta))
+            self._scouts = scouts
+        return scouts
+
+    def _few(self, log_delta: float) -> Few:
+        scouts = self._scouted(log_delta)
+        return scouts.back if self._other else scouts.forward
+
+    def _lent_laws(self, log_delta: float) -> list[Laws | None]:
+        lent = self._scouted(log_delta).lent
+        return [one and one.reversed() for one in lent] if self._other else lent
+
     def look(self, log_delta: float, highest: float | None = None) -> Look:
         """Each part by lending or in equal cells: what the general search starts from."""
         reach = self._reach(log_delta)
         return [lent or equal_cells(part.law, reach, 0.2)
-                for lent, part in zip(self._lend(log_delta), self.parts, strict=True)]  # fmt: skip
-
-    def _lend(self, log_delta: float) -> list[Laws | None]:
-        """What lending gives for each part, None where it does not help; the last answer is kept."""
-        known, made = self._lent_last
-        if known == log_delta:
-            return made
-        known, made = self._other._lent_last if self._other else (math.nan, made)
-        if known == log_delta:
-            made = [one and one.reversed() for one in made]
-        else:
-            made = [None] * len(self.parts)
-            for group in self._groups:
-                self._lend_group(group, Query(self.steps, log_delta), made)
-        self._lent_last = log_delta, made
-        return made
-
-    def _lend_group(self, group: list[int], query: Query, made: list[Laws | None]) -> None:
-        steps = [step for number in group if (step := self.parts[number].step)]
-        found = model(steps[0], query) if steps else None
-        if found:
-            for number, law in zip(group, found.laws(steps, query), strict=True):
-                made[number] = law.reversed() if law and self._other else law
-
-    def _few(self, log_delta: float) -> Few:
-        """The first of each group, with the group's steps."""
-        lent, reach = self._lend(log_delta), self._reach(log_delta)
-        parts, seen = [], Look()
-        for group in self._groups:
-            first = self.parts[group[0]]
-            parts.append(Part(first.law, sum(self.parts[number].steps for number in group)))
-            seen.append(lent[group[0]] or equal_cells(first.law, reach, 0.1))
-        return Few(parts, self.gaussian, seen)
+                for lent, part in zip(self._lent_laws(log_delta), self.parts, strict=True)]  # fmt: skip
 
     def _all(self, few: Look, log_delta: float) -> Look:
         """Every part as the first of its group is seen."""
-        lent = self._lend(log_delta)
-        seen = Look(lent)
+        seen, made = self._lent_laws(log_delta), dict[int, Cells]()
         for one, group in zip(few, self._groups, strict=True):
             for number in group:
                 law = self.parts[number].law
-                if lent[number] is None:
-                    alike = isinstance(one, Cells)
-                    seen[number] = _alike(one, law) if alike else equal_cells(law, self._reach(log_delta), 0.05)
-        return seen
+                if seen[number] is None and isinstance(one, Cells):
+                    made[number] = _alike(one, law)
+                elif seen[number] is None:
+                    made[number] = equal_cells(law, self._reach(log_delta), 0.05)
+        return [lent or made[number] for number, lent in enumerate(seen)]
 
     def epsilon(self, delta: float) -> Bounds:
         """Bracket of epsilon(delta)."""
         bracket, budget = EpsilonBracket(delta), Budget()
         few = self._few(bracket.log_delta)
-        guess = few.epsilon(delta)
-        if wide(guess) or not _LEAST < guess.upper < math.inf:
+        if not few.useful:
             return super().epsilon(delta)
         for level in range(_LEVELS):
-            cells = few.fitted(guess.upper, bracket.log_delta, _CELLS * 2**level)
+            cells = few.fitted(_CELLS * 2**level)
             every = self._all(cells, bracket.log_delta)
+            self._cells_last = bracket.log_delta, every
             for above in (True, False):
                 view = self.view(every, above=above)
-                first = propose_evidence(few.view(cells, above=above), guess.upper, bracket.log_delta, 2.0**level)
-                narrow(bracket, view, min(guess.upper, bracket.upper), 2.0**level, budget, _like(first, view))
+                first = _like(few.lines(cells, few.guess, 2.0**level, above=above), view)
+                start = few.guess if bracket.upper == math.inf else bracket.upper
+                narrow(bracket, view, start, 2.0**level, budget, first)
             if not wide(bracket, 0.9):
                 return bracket.bounds
         general = super().epsilon(delta)
@@ -176,26 +205,31 @@ class Crowd(Direction):
         """Whether epsilon(delta) <= epsilon is proven by a quick look; False means "not known"."""
         log_delta = math.log(delta)
         few = self._few(log_delta)
-        if not few.at_most(epsilon * (1.0 + _SPARE), delta):
+        if not few.useful:
+            return few.guess <= _LEAST and super().at_most(epsilon, delta)
+        if few.guess > epsilon * (1.0 + _SPARE):
             return False
-        cells = few.fitted(epsilon, log_delta, _CELLS)
-        view = self.view(self._all(cells, log_delta), above=True)
-        first = propose_evidence(few.view(cells, above=True), epsilon, log_delta, 1.0)
-        return proves(_like(first, view), epsilon, log_delta)
+        at = min(epsilon, few.guess * _ABOVE)  # far above the answer there is little to read
+        known, cells = self._other._cells_last if self._other else (math.nan, [])
+        every = [one.reversed() for one in cells]  # good enough for a quick look, if they are for this delta
+        every = every if known == log_delta else self._all(few.fitted(_CELLS), log_delta)
+        lines = few.lines(few.look(log_delta), at, 1.0)
+        return proves(_like(lines, self.view(every, above=True)), at, log_delta)
 
 
 def _alike(cells: Cells, law: LossLaw) -> Cells:
-    """A law in the cells of one like it: those of an interval with an end move with that end."""
+    """A law in the cells of one like it, with some more where its interval ends further out."""
     edges = []
     for one, piece in zip(cells.cuts, law.pieces, strict=True):
-        inner, move = one.x[1:-1], 0.0
-        if math.isfinite(one.x[0]) != math.isfinite(one.x[-1]):
-            move = piece.low - one.x[0] if math.isfinite(one.x[0]) else piece.high - one.x[-1]
-        edges.append(inner + move)
+        inner = one.x[1:-1]
+        for end, own in ((one.x[0], piece.low), (one.x[-1], piece.high)):
+            if math.isfinite(end) and math.isfinite(own) and abs(own - end) > _GAP:
+                inner = np.append(inner, np.arange(min(end, own), max(end, own), _GAP)[:_MOST_GAPS])
+        edges.append(inner)
     return cut(law, edges)
 
 
 def _like(evidence: Evidence, view: View) -> Evidence:
-    """The lines of another run, for this one."""
-    plans = [LinePlan(line.c, line.s, line.beta, line.period, line.tilts) for line in evidence.lines]
+    """The lines of another run, for this one, whose losses may reach a little further."""
+    plans = [LinePlan(line.c, line.s, line.beta, line.period * _LONGER, line.tilts) for line in evidence.lines]
     return Evidence(view, plans, evidence.lines[0].composition.cap)

@@ -130,7 +130,7 @@ def _goal(step: Step, k: Array, tilt: Array, low: Array, low2: Array, x: Array) 
     with np.errstate(over="ignore", divide="ignore", invalid="ignore"):
         hit = step.p - low2 * np.exp(np.minimum(2.0 * y * own - 2.0 * y * y, 700.0))
         keep = hit * np.exp(np.clip(0.5 * y * y - own * y, -700.0, 700.0)) / low
-    return np.clip(1.0 - np.nan_to_num(keep, nan=1.0, posinf=1.0, neginf=1.0), 0.0, 1.0)
+    return np.asarray(np.clip(1.0 - np.nan_to_num(keep, nan=1.0, posinf=1.0, neginf=1.0), 0.0, 1.0))
 
 
 def first_nodes(step: Step, query: Query, count: int = _LOOK) -> Array:
@@ -153,10 +153,14 @@ def first_nodes(step: Step, query: Query, count: int = _LOOK) -> Array:
     return np.asarray(loss[np.append(True, np.diff(loss) > 1e-15)])
 
 
-def enough(loss: Array, value: Array, query: Query) -> tuple[float, float]:
+def rare(query: Query) -> float:
+    """A chance that does not matter even if every step has it."""
+    return math.exp(max(query.log_delta, -640.0) + math.log(_RARE) - math.log(query.steps))
+
+
+def _enough(loss: Array, value: Array, query: Query) -> tuple[float, float]:
     """The range of losses that matters: up to where no step of the run is likely to be, with room to spare."""
-    rare = math.exp(max(query.log_delta, -640.0) + math.log(_RARE) - math.log(query.steps))
-    far = np.flatnonzero((value <= rare) & (loss > 0.0))
+    far = np.flatnonzero(value <= rare(query))
     return float(loss[0]), float(loss[far[0]] if far.size else loss[-1])
 
 
@@ -231,7 +235,7 @@ class Seen:
     loss: Array
     part: Array
 
-    def nodes(self, query: Query, focus: Focus | None, nodes: int, *, back: bool) -> Array:
+    def nodes(self, query: Query, focus: Focus | None, nodes: int, around: int = _AROUND, *, back: bool) -> Array:
         """Nodes fitted to the query, in one direction and in the order of that direction."""
         pair = reverse(self.loss, self.part) if back else (self.loss, self.part)
         coarse, corners = dominating(*pair), vertices(*pair)
@@ -239,8 +243,8 @@ class Seen:
         if query.highest is not None:
             both = focus, tilt_focus(coarse, Query(query.steps, query.highest), nodes)[0]
             focus = any_of(both, [_log_total(coarse, one) for one in both], nodes + nodes // 2)
-        fine = fitted_nodes(coarse, focus, *enough(*corners, query))
-        return np.unique(np.concatenate([fine, _single(*corners, query)]))
+        fine = fitted_nodes(coarse, focus, *_enough(*corners, query))
+        return np.unique(np.concatenate([fine, _single(*corners, query, around)]))
 
 
 def _log_total(law: Discrete, focus: Focus) -> float:
@@ -297,8 +301,8 @@ def _fitted(seen: Seen, query: Query, focus: Focus | None, nodes: int, *, back: 
     return dominating(*reverse(at, found)) if back else dominating(at, found)
 
 
-def _single(loss: Array, value: Array, query: Query) -> Array:
+def _single(loss: Array, value: Array, query: Query, around: int) -> Array:
     """Nodes around the loss that one step exceeds with a chance of delta over all steps: it may decide alone."""
     goal = query.log_delta - math.log(query.steps)
     at = float(np.interp(-goal, -np.log(value), loss))
-    return at * np.linspace(0.95, 1.05, _AROUND) if 0.0 < at < loss[-1] else np.zeros(0)
+    return at * np.linspace(0.95, 1.05, around) if 0.0 < at < loss[-1] else np.zeros(0)

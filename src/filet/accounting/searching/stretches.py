@@ -106,7 +106,7 @@ def epsilons(direction: Direction, deltas: Array) -> Answers:
     return np.concatenate([part[0] for part in parts]), np.concatenate([part[1] for part in parts])
 
 
-def _alike(direction: Direction, log_delta: Array) -> list[Array]:
+def _alike(direction: Direction, log_delta: Array) -> list[Any]:
     """Questions that one look serves: what lending gives is made for deltas that are not too far apart."""
     if not any(part.step for part in direction.parts):
         return [np.arange(log_delta.size)]
