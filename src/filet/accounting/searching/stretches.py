@@ -138,15 +138,24 @@ def _epsilons(direction: Direction, deltas: Array) -> Answers:
 
 def at_most(direction: Direction, epsilons: Array, deltas: Array) -> Array:
     """Upper bounds of epsilon at deltas from one coarse look, mostly the epsilons given: infinite means "not known"."""
-    first = direction.view(direction.look(float(np.log(deltas[0])), float(np.log(deltas[-1]))), above=True)
-    order = np.argsort(epsilons, kind="stable")
-    chart, upper = Chart(first), np.full(deltas.shape, np.inf)
-    _, best = chart.cover(epsilons[order])
-    for number, evidence in enumerate(chart.lines):
-        mine = order[best == number]
-        bracket = EpsilonBracket(deltas[mine])
-        bracket.read(evidence, epsilons[mine])
-        upper[mine] = bracket.upper
+    log_delta = np.log(deltas)
+    first = direction.view(direction.look(float(log_delta[0]), float(log_delta[-1])), above=True)
+    crude = EpsilonBracket(deltas)
+    crude.crude(first, _NEGLIGIBLE)
+    upper = np.where(crude.upper <= epsilons, crude.upper, np.inf)
+    for _ in range(_MOST_LINES):
+        left = np.flatnonzero(upper == np.inf)
+        if not left.size:
+            break
+        at = left[left.size // 2]
+        if guess_log_delta(first, float(epsilons[at])) > log_delta[at] + 3.0:  # far from it, where lines may take long
+            break
+        evidence = propose_evidence(first, float(epsilons[at]), float(log_delta[at]), 1.0)
+        bracket = EpsilonBracket(deltas[left])
+        bracket.read(longer(evidence, first, _LONGER), epsilons[left])
+        upper[left] = bracket.upper
+        if upper[at] == np.inf:  # not even there
+            break
     return upper
 
 
