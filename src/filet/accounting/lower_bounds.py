@@ -273,7 +273,7 @@ def _epsilon(law: Discrete, rounds: int, log_delta: float) -> float:
         narrow(bracket, View([(law, rounds)], 0.0, above=False), guess, 1.0, Budget())
     except ArithmeticError:  # what one step proves is still true
         return best
-    return max(best, bracket.lower)
+    return max(best, bracket.bounds.lower)
 
 
 def _hopeless(law: Discrete, rounds: int, log_delta: float) -> bool:

@@ -19,7 +19,7 @@ from ..proving.line import log_peak
 from ..proving.loss_law import Array
 from ..proving.tails import threshold, upper
 from ..terms import Adjacency
-from .grids import Focus
+from .grids import Focus, any_of
 
 KNOTS = 20
 _PACES = (0.9, 0.7, 0.5, 0.7, 0.5, 0.5, 0.4, 0.0)  # damping of each round: faster for few lenders, but many overshoot
@@ -72,10 +72,11 @@ def improved(step: Step, where: Array, share: Array, tilt: Array) -> tuple[Array
 
 @dataclass(frozen=True)
 class Query:
-    """A run of `steps` such steps, asked for epsilon at delta."""
+    """A run of `steps` such steps, asked for epsilon at delta, or at all deltas from that to a `highest`."""
 
     steps: int
     log_delta: float
+    highest: float | None = None
 
 
 def lenders(cap: int, sigma: float) -> int:
@@ -278,8 +279,16 @@ class Seen:
         pair = reverse(self.loss, self.part) if back else (self.loss, self.part)
         coarse, corners = _coarse(*pair), vertices(*pair)
         focus = replace(focus, cells=nodes) if focus else tilt_focus(coarse, query, nodes)[0]
+        if query.highest is not None:
+            both = focus, tilt_focus(coarse, Query(query.steps, query.highest), nodes)[0]
+            focus = any_of(both, [_log_total(coarse, one) for one in both], nodes + nodes // 2)
         fine = fitted_nodes(coarse, focus, *_enough(*corners, query))
         return np.unique(np.concatenate([fine, _single(*corners, query, around)]))
+
+
+def _log_total(law: Discrete, focus: Focus) -> float:
+    """What a step weighs in all."""
+    return float(np.logaddexp.reduce(law.log_mass + np.interp(law.loss, focus.loss, focus.log_weight)))
 
 
 def look(step: Step, query: Query) -> Seen | None:
