@@ -10,6 +10,7 @@ import click
 from ...errors import InvalidArgumentError, MissingExtraError
 from ..group import CANNOT_ANSWER
 from ..options import (
+    Command,
     adjacency_option,
     analysis_option,
     asked_delta,
@@ -26,6 +27,13 @@ if TYPE_CHECKING:
     from ...checking import Verdict
 
 
+def budget_options(command: Command) -> Command:
+    """What the work may take, as estimated before it starts."""
+    seconds, size = "Refuse what is estimated to take longer.", "Refuse what is estimated to need more."
+    command = click.option("--max-bytes", type=float, default=2e9, help=f"{size}  [default: 2e9]")(command)
+    return click.option("--max-seconds", type=float, default=600.0, help=f"{seconds}  [default: 600]")(command)
+
+
 @click.command()
 @run_options
 @delta_option
@@ -33,8 +41,9 @@ if TYPE_CHECKING:
 @analysis_option
 @config_option
 @output_options("The certificate to write, such as run.certificate.json.", needed=True)
+@budget_options
 @json_option
-def certify(as_json: bool, output: str, force: bool, **options: Any) -> None:
+def certify(as_json: bool, output: str, force: bool, max_seconds: float, max_bytes: float, **options: Any) -> None:
     """Write a certificate of a run: its epsilon, with a proof that others can check.
 
     The checker's lattice of losses makes epsilon a little larger than that of `filet epsilon`, by 0.1 % (or 1e-4) at most. Nothing
@@ -46,7 +55,8 @@ def certify(as_json: bool, output: str, force: bool, **options: Any) -> None:
     check_output(output, force)
     run = run_from(options)
     delta = asked_delta(run)
-    claim = run.curve.certificate(delta)
+    with progress_bar("certifying") as bar:
+        claim = run.curve.certificate(delta, max_seconds=max_seconds, max_bytes=max_bytes, progress=bar)
     with whole_file(output) as temporary:
         temporary.write_text(json.dumps(claim) + "\n", encoding="utf-8")
     bound, epsilon = run.curve.epsilon(delta), float(claim["epsilon"])
@@ -67,10 +77,7 @@ def certify(as_json: bool, output: str, force: bool, **options: Any) -> None:
 
 @click.command()
 @click.argument("file", type=click.Path(dir_okay=False))
-@click.option(
-    "--max-seconds", type=float, default=600.0, help="Refuse what is estimated to take longer.  [default: 600]"
-)
-@click.option("--max-bytes", type=float, default=2e9, help="Refuse what is estimated to need more.  [default: 2e9]")
+@budget_options
 @json_option
 def check(file: str, max_seconds: float, max_bytes: float, as_json: bool) -> None:
     """Check a certificate: is its epsilon proven?
