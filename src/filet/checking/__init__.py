@@ -104,9 +104,7 @@ class Claim:
         need(lending is None or (policy, analysis) == ("truncate", "refined"), "lending is for truncate, refined only")
         rows = [(k, row) for k, row in zip(nodes, lending or [], strict=False) if row is not None]
         need(all(len(row) <= cap for _, row in rows), "lending has more levels than the cap")
-        lend = {
-            k: ([fmpq(read("share", v, range(4097)), 4096) for v in row[1:]], fmpq(row[0], 2**20)) for k, row in rows
-        }
+        lend = {k: ([fmpq(read("share", v, range(4097)), 4096) for v in r[1:]], fmpq(r[0], 2**20)) for k, r in rows}
         if analysis == "union" and cap < n:
             self.unions.append((cap + 1, n, p, steps))
         if p == 1 and cap >= n:  # every record in every step: Gaussian releases
