@@ -20,6 +20,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
@@ -318,6 +319,7 @@ class CapWeights:
     error: float
 
 
+@lru_cache(maxsize=1024)  # a law and what it lends ask for the same, and so do all noises of one scheme
 def cap_weights(n: int, p: float, cap: int) -> CapWeights:
     """The weights of a batch of at most `cap` out of n, 1 <= cap < n, with their error.
 

@@ -67,6 +67,7 @@ def test_the_other_settings_are_certified(name: str, adjacency: str, overflow: s
 
 
 @pytest.mark.parametrize(("name", "adjacency", "gain"), [("A", "zero-out", 0.009), ("D", "add-remove", 0.65)])
+@pytest.mark.long
 def test_lending_is_certified_and_gains_what_the_curve_gains(name: str, adjacency: str, gain: float) -> None:
     found = certify(*run(name, adjacency), "refined")
     swap, delta = run(name, adjacency, analysis="swap")

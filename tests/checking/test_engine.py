@@ -20,6 +20,7 @@ import filet
 from filet.accounting.certificate import Plan
 
 
+@pytest.mark.long
 def test_the_engine_agrees_with_ball_arithmetic() -> None:
     found = [judge(drawn("ordinary", 10**6 + i, most_steps=1e3), budget=5.0) for i in range(24)]
     margins = [(row["above"], row["below"]) for row in found if row["outcome"] == JUDGED]

@@ -69,6 +69,7 @@ def test_options_are_ranked_and_nothing_beats_the_ideal(planned: Plan) -> None:
     ("name", "overflow", "analysis"),
     [("reject", "reject", "refined"), ("truncate", "truncate", "refined"), ("note", "truncate", "note")],
 )
+@pytest.mark.long
 def test_the_search_finds_what_a_grid_finds(planned: Plan, name: str, overflow: str, analysis: str) -> None:
     """Brute force over the mean batch, with certified noise: no grid point is better by more than a thousandth."""
     n, cap = SETTING["dataset_size"], SETTING["max_batch_size"]
@@ -128,8 +129,11 @@ def test_to_dict_is_json_and_leads_back_to_the_options(planned: Plan) -> None:
         assert entry["sampling_probability"] == option.scheme.sampling_probability
 
 
-def test_several_batches_at_equal_epochs_cost_the_same() -> None:
-    found = plan(dataset_size=3_000, max_batch_size=[50, 100], epochs=4, epsilon=2.0, delta=1e-5, adjacency="zero-out")
+@pytest.mark.long
+def test_several_batches_at_equal_hardware_epochs_cost_the_same() -> None:
+    found = plan(
+        dataset_size=3_000, max_batch_size=[50, 100], hardware_epochs=4, epsilon=2.0, delta=1e-5, adjacency="zero-out"
+    )
     assert len(found.options) == 2 * len(NAMES)
     fixed = [option for option in found.options if option.fixed_shape]
     assert {(option.max_batch_size, option.steps) for option in fixed} == {(50, 240), (100, 120)}
@@ -174,9 +178,9 @@ def test_progress_rises_to_one_and_an_interruption_passes_through() -> None:
     ("changes", "reason"),
     [
         ({"steps": None}, "neither is given"),
-        ({"epochs": 3}, "both are given"),
-        ({"steps": None, "epochs": -1}, "epochs=-1.0 is not in"),
-        ({"steps": None, "epochs": 1e308}, r"epochs=1e\+308 take inf steps, above"),
+        ({"hardware_epochs": 3}, "both are given"),
+        ({"steps": None, "hardware_epochs": -1}, "hardware_epochs=-1.0 is not in"),
+        ({"steps": None, "hardware_epochs": 1e308}, r"hardware_epochs=1e\+308 take inf steps, above"),
         ({"steps": 0}, "steps=0 is below 1"),
         ({"max_batch_size": []}, "max_batch_size is empty"),
         ({"max_batch_size": 0}, "max_batch_size=0 is below 1"),
@@ -201,6 +205,7 @@ def test_a_plan_is_frozen(planned: Plan) -> None:
     assert replace(planned, epsilon=1.0).best is planned.best
 
 
+@pytest.mark.long
 def test_a_target_that_no_strategy_meets_is_said_so_by_class() -> None:
     with pytest.raises(NoSolutionError, match="cannot be met by any strategy"):
         plan(dataset_size=1_000, max_batch_size=900, steps=10**7, epsilon=1e-9, delta=1e-30, adjacency="add-remove")

@@ -5,14 +5,16 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Callable, Sequence
-from typing import Any, ParamSpec, TypeVar
+from typing import Any, ParamSpec, TypeVar, overload
 
 import numpy as np
-from numpy.typing import ArrayLike
 
 from .. import _checks
+from .._checks import Number, Numbers
+from .._numbers import round_up
 from .._progress import Progress
 from .._public import public
+from .._tables import html_table
 from ..errors import FiletError, NotCertifiedError
 from .proving.combining import squared_shift
 from .proving.loss_law import Array
@@ -102,13 +104,44 @@ class PrivacyCurve:
         size = "any" if self.dataset_size is None else self.dataset_size
         return f"PrivacyCurve({self.adjacency}, dataset_size={size}, steps={self.steps}, analysis={analyses})"
 
+    def _repr_html_(self) -> str:
+        """What was composed, and epsilon at deltas below 1 / dataset_size, for notebooks."""
+        rows = [
+            (
+                f"{phase.steps} steps",
+                f"noise multiplier {phase.noise_multiplier:g}, {phase.analysis} analysis; {phase.scheme.dataset_size}"
+                f" examples, mean draw {phase.scheme.poisson_batch_size:.1f},"
+                + (
+                    f" cap {phase.scheme.max_batch_size}, {phase.scheme.overflow}" if phase.scheme.capped else " no cap"
+                ),
+            )
+            for phase in self.phases
+        ]
+        rows += [(f"{count} Gaussian releases", f"noise multiplier {sigma:g}") for sigma, count in self.releases]
+        decade = math.floor(-math.log10(max((phase.scheme.dataset_size for phase in self.phases), default=1e5)))
+        for power in (decade, decade - 1, decade - 3):
+            try:
+                found = round_up(self.epsilon(10.0**power), zeros=True)
+            except NotCertifiedError:
+                found = "not certified"
+            rows.append((f"epsilon at delta = 1e{power:03d}", found))
+        return html_table(("", ""), rows, f"PrivacyCurve, {self.adjacency}")
+
+    @overload
+    def epsilon(self, delta: Number) -> float: ...
+    @overload
+    def epsilon(self, delta: Numbers) -> Array: ...
     @certified
-    def epsilon(self, delta: ArrayLike) -> Any:
+    def epsilon(self, delta: Number | Numbers) -> float | Array:
         """Certified upper bound of epsilon at delta in (0, 1); a float, or an array for an array."""
         return _map(lambda d: self.epsilon_bounds(d).upper, _checks.delta_array(delta))
 
+    @overload
+    def delta(self, epsilon: Number) -> float: ...
+    @overload
+    def delta(self, epsilon: Numbers) -> Array: ...
     @certified
-    def delta(self, epsilon: ArrayLike) -> Any:
+    def delta(self, epsilon: Number | Numbers) -> float | Array:
         """Certified upper bound of delta at epsilon >= 0; a float, or an array for an array."""
         return _map(lambda e: self.delta_bounds(e).upper, _checks.epsilon_array(epsilon))
 
@@ -124,8 +157,12 @@ class PrivacyCurve:
         value = float(_one("epsilon", _checks.epsilon_array(epsilon)))
         return self._remember("delta", value, self._delta_bounds)
 
+    @overload
+    def true_positive_rate(self, false_positive_rate: Number) -> float: ...
+    @overload
+    def true_positive_rate(self, false_positive_rate: Numbers) -> Array: ...
     @certified
-    def true_positive_rate(self, false_positive_rate: ArrayLike) -> Any:
+    def true_positive_rate(self, false_positive_rate: Number | Numbers) -> float | Array:
         """The largest power of any attack that tells two neighbouring data sets apart, at a false positive rate.
 
         Valid whichever of the two is the null hypothesis; a float, or an array for an array.
@@ -224,7 +261,7 @@ def _one(name: str, array: Array) -> float:
     return float(array)
 
 
-def _map(function: Callable[[float], float], values: Array) -> Any:
+def _map(function: Callable[[float], float], values: Array) -> float | Array:
     if values.ndim == 0:
         return float(function(float(values)))
     return np.array([function(float(v)) for v in values.ravel()]).reshape(values.shape)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import replace
 from functools import cached_property
 from typing import Protocol
 
@@ -14,12 +13,12 @@ from .proving.closed_form import Gaussian
 from .proving.combining import added, chance, exposed, power, squared_shift, union_cost, worse
 from .proving.theorems import lending_step, loss_law
 from .searching.budget import Budget
+from .searching.crowds import MANY, Crowd
 from .searching.lending_shares import lenders
 from .searching.refinement import Direction, Exact, OneStepAnswers, Part
 from .terms import Adjacency, Analysis, Bounds, Phase
 
 _FAR = 1e12
-_MOST_LENDING = 50  # phases
 _CHANCE_ERROR = 1e-11  # relative, of the logarithm of a chance that is multiplied by numbers of steps
 # Extreme parameters overflow on the way to an answer or a refusal; what comes out is checked, so nobody needs warnings.
 _QUIET = np.errstate(over="ignore", divide="ignore", invalid="ignore")
@@ -59,9 +58,7 @@ class Run:
             else:
                 parts.append(_part(phase, adjacency))
         self.overflow, self.exposure = chance(overflow, _CHANCE_ERROR), chance(exposure, _CHANCE_ERROR)
-        self.directions = _directions(
-            _affordable(parts), squared_shift(gaussian), symmetric=adjacency is Adjacency.REPLACE_ONE
-        )
+        self.directions = _directions(parts, squared_shift(gaussian), symmetric=adjacency is Adjacency.REPLACE_ONE)
 
     @_QUIET
     def epsilon(self, delta: float) -> Bounds:
@@ -166,18 +163,11 @@ def _part(phase: Phase, adjacency: Adjacency) -> Part:
     return Part(law, phase.rounds, step)
 
 
-def _affordable(parts: list[Part]) -> list[Part]:
-    """Lending takes some 20 ms a phase: of very many phases, those whose full batches matter most may use it."""
-    matters = [part.steps * part.step.weights.c if part.step else 0.0 for part in parts]
-    first = set(sorted(range(len(parts)), key=lambda i: -matters[i])[:_MOST_LENDING])
-    return [part if i in first else replace(part, step=None) for i, part in enumerate(parts)]
-
-
 def _directions(parts: list[Part], gaussian: Bounds, *, symmetric: bool) -> list[Answers]:
     """Both orders of the neighbours, or one if the other is the same; the closed form where there is one."""
     if not parts:
         return [Exact(Gaussian(*gaussian))] if gaussian.upper else []
-    forward = Direction(parts, gaussian)
+    forward = Crowd(parts, gaussian) if len(parts) >= MANY else Direction(parts, gaussian)
     both = [forward] if symmetric else [forward, forward.reversed()]
     if forward.steps == 1 and not gaussian.upper:
         return [OneStepAnswers(one) for one in both]

@@ -5,11 +5,15 @@ from __future__ import annotations
 import enum
 import math
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 from .._public import public
 from ..errors import InvalidArgumentError
 from ..scheme import CappedPoisson, Overflow
+
+# For type checkers: wherever filet asks for a word, its string is as good as the member.
+AdjacencyName = Literal["add-remove", "zero-out", "replace-one"]
+AnalysisName = Literal["refined", "swap", "note", "union"]
 
 
 @public

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from copy import copy
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -19,10 +20,11 @@ import numpy as np
 from .cells import Discrete
 from .loss_law import Array
 from .rounding import MASS_ERROR, NEGLIGIBLE, PHASE_ERROR, TRANSFORM_ERROR, UNIT
-from .transform import Complex, by_powers, by_series, characteristic
+from .transform import Complex, by_powers, by_series, by_strides, characteristic
 
 _BLOCK = 250_000  # losses of one block, a size that fits the processor's cache
-_FEW, _FEW_IN_BLOCKS = 64, 400  # frequencies up to which multiplication is the quickest way
+_FEW = 64  # frequencies up to which multiplication is the quickest way
+_SEVERAL, _FEW_IN_BLOCKS = 8, 8_000  # phases and frequencies for which products of matrices are
 _MOST_SAMPLES = 200_000  # of one look for decay; more would cost more than they save
 _NEAR_ZERO = np.geomspace(1e-6, 1.0, 200)  # frequencies at which decay is looked for, in units of 1 / deviation
 
@@ -140,50 +142,30 @@ class Composition:
         log_bound = log_f.real.copy()
         log_value, centre = 0.5 * self.gaussian * (c * c + c), self.gaussian * (c + 0.5)
         relative = np.full(count, 8 * UNIT)
-        logs, bounds = [], []
-        for one in self.tilted(c):
-            values, own = one.transform(spacing, count)
-            error = one.error(size, own)
-            bounds.append(np.abs(values) + error)
-            with np.errstate(divide="ignore"):
-                logs.append(np.log(values))
-            log_f += one.steps @ logs[-1]
-            log_bound += one.steps @ np.log(bounds[-1])
-            relative += one.steps @ (error / bounds[-1])
-            log_value += float(one.steps @ one.log_scale)
-            centre += float(one.steps @ one.centre)
+        jump = _Jump(c, self.tilted(c), self.big, u)
+        for number, whole in enumerate(self.tilted(c)):
+            log_value += float(whole.steps @ whole.log_scale)
+            centre += float(whole.steps @ whole.centre)
+            for rows in whole.slices(count):
+                one = whole.rows(rows)
+                values, own = one.transform(spacing, count)
+                error, modulus = one.error(size, own), np.abs(values)
+                bound = modulus + error
+                with np.errstate(divide="ignore"):
+                    log_f.real += one.steps @ np.log(modulus)
+                log_f.imag += one.steps @ np.arctan2(values.imag, values.real)
+                log_bound += one.steps @ np.log(bound)
+                relative += one.steps @ (error / bound)
+                if self.jump:
+                    jump.add(number, rows, one, values, bound, size)
         relative += 4 * UNIT * np.abs(log_f.imag)
         # Hopeless where the steps are so many that their roundings drown the transform; infinite errors are refused.
         bound_f = np.where(log_bound < 600.0, np.exp(np.minimum(log_bound, 600.0)), np.inf)
-        if self.jump:
-            return self._with_jump(c, u, (log_f, relative, bound_f), logs, bounds, (log_value, centre))
         values = np.exp(np.minimum(log_f.real, 600.0) + 1j * log_f.imag)
+        if self.jump:
+            rounding = bound_f * (jump.error + jump.size * relative)
+            return Spectrum(values * jump.total, rounding, log_value + jump.top, centre)
         return Spectrum(values, bound_f * relative, log_value, centre)
-
-    def _with_jump(self, c: float, u: Array, whole: tuple[Complex, Array, Array], logs: list[Complex],
-                   bounds: list[Array], scale: tuple[float, float]) -> Spectrum:  # fmt: skip
-        """The sum over phases in which one factor is exchanged for a loss above the cap.
-
-        Proof: engine.md#rare-large-losses
-        """
-        log_f, relative, bound_f = whole
-        tilted, jumps = self.tilted(c), [Tilted(c, block) for block in self.big]
-        with np.errstate(invalid="ignore"):
-            odds = [np.log(one.steps) + jump.log_scale - one.log_scale
-                    for one, jump in zip(tilted, jumps, strict=True)]  # fmt: skip
-        top = float(np.logaddexp.reduce(np.concatenate(odds)))  # of the sum, so that no value is above one
-        total, rounding = np.zeros(u.size, complex), np.zeros(u.size)
-        spacing = float(u[1]) if u.size > 1 else 1.0
-        for one, jump, log_one, bound, odd in zip(tilted, jumps, logs, bounds, odds, strict=True):
-            hit = np.isfinite(jump.log_scale)  # phases with losses above the cap
-            weight = np.where(hit, np.exp(odd - top), 0.0)[:, None]
-            values, own = jump.transform(spacing, u.size)
-            error = jump.error(np.hypot(c, u), own)
-            turn = 1j * u * (jump.centre - one.centre)[:, None]
-            total += (weight * values * np.exp(log_f - log_one + turn)).sum(axis=0)
-            others = weight * bound_f / bound
-            rounding += (others * (error + (np.abs(values) + error) * relative)).sum(axis=0)
-        return Spectrum(total, rounding, scale[0] + top, scale[1])
 
     @property
     def weight_margin(self) -> float:
@@ -232,6 +214,35 @@ class Spectrum:
     centre: float
 
 
+class _Jump:
+    """The sum over phases in which one factor is exchanged for a loss above the cap, relative to the product of all.
+
+    Proof: engine.md#rare-large-losses
+    """
+
+    def __init__(self, c: float, tilted: list[Tilted], big: list[Block], u: Array) -> None:
+        self.u, self.jumps = u, [Tilted(c, block) for block in big]
+        with np.errstate(invalid="ignore"):
+            self.odds = [np.log(one.steps) + jump.log_scale - one.log_scale
+                         for one, jump in zip(tilted, self.jumps, strict=False)]  # fmt: skip
+        # of the sum, so that no value is above one
+        self.top = float(np.logaddexp.reduce(np.concatenate(self.odds))) if big else 0.0
+        self.total, self.error, self.size = np.zeros(u.size, complex), np.zeros(u.size), np.zeros(u.size)
+
+    def add(self, number: int, rows: slice, one: Tilted, values: Complex, bound: Array, size: Array) -> None:
+        """Add some phases of a block, whose transforms without the jump are `values`, of a modulus below `bound`."""
+        jump = self.jumps[number].rows(rows)
+        hit = np.isfinite(jump.log_scale)  # phases with losses above the cap
+        weight = np.where(hit, np.exp(self.odds[number][rows] - self.top), 0.0)[:, None]
+        spacing = float(self.u[1]) if self.u.size > 1 else 1.0
+        found, own = jump.transform(spacing, self.u.size)
+        error = jump.error(size, own)
+        turn = np.exp(1j * self.u * (jump.centre - one.centre)[:, None])
+        self.total += (weight * found * turn / values).sum(axis=0)
+        self.error += (weight / bound * error).sum(axis=0)
+        self.size += (weight / bound * (np.abs(found) + error)).sum(axis=0)
+
+
 class Tilted:
     """One step's losses of each phase under the tilted law e^{c L} P / E[e^{c L}], counted from their mean `centre`.
 
@@ -249,9 +260,23 @@ class Tilted:
         self.log_scale = np.log(total) + top
         self.centre = np.einsum("km,km->k", self.weights, block.loss)
         self.away = block.loss - self.centre[:, None]
-        self.distance = np.abs(self.away)
         self.spread = np.einsum("km,km->k", self.weights, self.distance)
         self.deviation = np.sqrt(np.einsum("km,km->k", self.weights, np.square(self.away)))
+
+    @property
+    def distance(self) -> Array:
+        return np.asarray(np.abs(self.away))
+
+    def slices(self, count: int) -> list[slice]:
+        """The phases in turn, so few at once that their transforms at `count` frequencies fit the processor's cache."""
+        most = max(1, _BLOCK // count)
+        return [slice(first, first + most) for first in range(0, self.steps.size, most)]
+
+    def rows(self, rows: slice) -> Tilted:
+        """Some of the phases."""
+        some = copy(self)
+        vars(some).update({name: value[rows] for name, value in vars(self).items()})
+        return some
 
     def transform(self, spacing: float, count: int) -> tuple[Complex, Array]:
         """E_c[e^{i u (L - centre)}] at u = j spacing, j < count, one row a phase, and a bound of its own error.
@@ -260,8 +285,11 @@ class Tilted:
         power series, exact to rounding; the rest, often a tiny share of the mass, through the fast transform.
         Proof: engine.md#the-transform-of-a-discrete-loss
         """
-        if count <= (_FEW if self.steps.size < 8 else _FEW_IN_BLOCKS):
+        if count <= _FEW:
             return by_powers(self.away, self.weights, spacing, count), np.full(self.steps.size, 4 * count * UNIT)
+        if self.steps.size >= _SEVERAL and count <= _FEW_IN_BLOCKS:
+            rounding = (8 * math.sqrt(count) + 2 * self.away.shape[1] + 16) * UNIT
+            return by_strides(self.away, self.weights, spacing, count), np.full(self.steps.size, rounding)
         values, shares = np.zeros((self.steps.size, count), complex), np.zeros(self.steps.size)
         limit = spacing * (count - 1)
         for row, (away, weights, distance) in enumerate(zip(self.away, self.weights, self.distance, strict=True)):

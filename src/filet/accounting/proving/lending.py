@@ -11,9 +11,11 @@ Distances are in units of the noise's standard deviation.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Protocol
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 
@@ -29,33 +31,20 @@ _LARGEST_EXPONENT = 690.0
 _LEAST_LIGHT = 1e-250  # w and tau below it leave too few digits to products
 
 
-class Weights(Protocol):
-    """The theory page's names for policy truncate; `swap` is tau - tq, `stay` is (1-p) w; `error` bounds all relative errors."""
-
-    @property
-    def room(self) -> float: ...
-    @property
-    def w(self) -> float: ...
-    @property
-    def tau(self) -> float: ...
-    @property
-    def tq(self) -> float: ...
-    @property
-    def c(self) -> float: ...
-    @property
-    def swap(self) -> float: ...
-    @property
-    def stay(self) -> float: ...
-    @property
-    def error(self) -> float: ...
+# A float, or an array with one a node: nodes of many steps may stand in one array.
+Number = Any
+# Of `_binomial.CapWeights`: `swap` is tau - tq, `stay` is (1-p) w; `error` bounds all relative errors.
+_WEIGHTS = ("room", "w", "tau", "tq", "c", "swap", "stay", "error")
+Weights = Any
 
 
-def lendable(weights: Weights, sigma: float) -> bool:
+def lendable(weights: Weights, sigma: Number) -> bool:
     """Whether the digits of the weights suffice, and the noise is in the range that the error bounds are for.
 
     Proof: theory.md#lending
     """
-    return 0.01 <= sigma <= 1e8 and min(weights.w, weights.tau) >= _LEAST_LIGHT and weights.error <= 1e-3
+    noisy, known = (sigma >= 0.01) & (sigma <= 1e8), weights.error <= 1e-3
+    return bool(np.all(noisy & known & (np.minimum(weights.w, weights.tau) >= _LEAST_LIGHT)))
 
 
 @dataclass(frozen=True)
@@ -73,46 +62,54 @@ class Step:
     Proof: theory.md#lending
     """
 
-    n: int
-    p: float
-    cap: int
-    sigma: float
+    n: Number
+    p: Number
+    cap: Number
+    sigma: Number
     adjacency: Adjacency
     weights: Weights
     lenders: int
 
     def __post_init__(self) -> None:
-        inside = 1 < self.cap < self.n and 0.0 < self.p < 1.0 and 0 < self.lenders < self.cap
-        if not (inside and lendable(self.weights, self.sigma)):
+        inside = (self.cap > 1) & (self.cap < self.n) & (self.p > 0.0) & (self.p < 1.0) & (self.lenders < self.cap)
+        if not (np.all(inside) and self.lenders > 0 and lendable(self.weights, self.sigma)):
             raise NotCertifiedError(
                 f"lending is not computed for dataset_size={self.n}, p={self.p!r}, cap={self.cap}, noise "
                 f"{self.sigma!r}; use the swap analysis"
             )
 
+    def at(self, where: np.ndarray) -> Step:
+        """The step at some of its nodes."""
+        if np.ndim(self.sigma) == 0:
+            return self
+        weights = SimpleNamespace(**{name: getattr(self.weights, name)[where] for name in _WEIGHTS})
+        n, p, cap, sigma = (v[where] for v in (self.n, self.p, self.cap, self.sigma))
+        return replace(self, n=n, p=p, cap=cap, sigma=sigma, weights=weights)
+
     @cached_property
-    def error(self) -> float:
+    def error(self) -> Number:
         """Bound of the relative error of every product of a weight, `levels` included (5 roundings a level)."""
         return self.weights.error + (5 * self.lenders + 16) * UNIT
 
     @cached_property
     def levels(self) -> Array:
-        """Pr[B-1-k others drawn], k = 1 .. lenders."""
-        k = np.arange(self.lenders)
+        """Pr[B-1-k others drawn], k = 1 .. lenders, one row each; a column a node, or one for all."""
+        k = np.arange(self.lenders)[:, None]
         down = (self.cap - 1.0 - k) * (1.0 - self.p) / ((self.n - self.cap + 1.0 + k) * self.p)
-        return np.asarray(self.weights.w * np.cumprod(down))
+        return np.asarray(self.weights.w * np.cumprod(down, axis=0))
 
     @cached_property
-    def far(self) -> float:
+    def far(self) -> Number:
         """Upper bound of Pr[fewer than B-1-lenders others drawn]."""
-        lend = float(self.levels.sum())
-        return max(self.weights.room - lend, 0.0) + self.error * (self.weights.room + lend)
+        lend = self.levels.sum(axis=0)
+        return np.maximum(self.weights.room - lend, 0.0) + self.error * (self.weights.room + lend)
 
     @cached_property
-    def draws(self) -> tuple[int, float]:
+    def draws(self) -> tuple[Number, Number]:
         """(m, kappa): vbar - ubar is kappa times the deviation of a mean of m draws; kappa rounded up."""
         others, inside = self.n - 1, self.cap - 1
         outside = others - inside
-        m, rest = (inside, outside) if inside <= outside else (outside, inside)
+        m, rest = np.minimum(inside, outside), np.maximum(inside, outside)
         return m, others / rest * (1 + _FEW)
 
     def masses(self, loss: Array) -> tuple[Both, Both, Both, Both, Both]:
@@ -136,7 +133,18 @@ class Step:
         return own, nothing, middle, _both(gap * v.swap, 0.0, self.error), nothing
 
 
-def _both(first: Array, second: Array | float, error: float) -> Both:
+def stacked(steps: Sequence[Step], counts: Sequence[int], lenders: int) -> Step:
+    """Steps of one adjacency side by side: so many nodes of the first, then so many of the second, and so on."""
+
+    def each(values: Iterable[float]) -> Array:
+        return np.repeat(np.fromiter(values, np.float64), counts)
+
+    weights = SimpleNamespace(**{name: each(getattr(step.weights, name) for step in steps) for name in _WEIGHTS})
+    n, p, cap, sigma = (each(getattr(step, name) for step in steps) for name in ("n", "p", "cap", "sigma"))
+    return Step(n, p, cap, sigma, steps[0].adjacency, weights, min(lenders, int(cap.min()) - 1))
+
+
+def _both(first: Array, second: Array | float, error: Number) -> Both:
     """first + second, where each has the given relative error; `second` is not negative."""
     total, off = first + second, error * (np.abs(first) + second)
     return Both(np.maximum(total - off, 0.0), np.maximum(total + off, 0.0))
@@ -212,10 +220,10 @@ def top(step: Step, c: Array, mass: Array, top2: Array | None, theta: Array, tan
         base = _upper(base, np.zeros_like(c), top2, 1.0 / step.sigma)
         with np.errstate(divide="ignore"):  # where log(V_r - V_0) is known to be concave in r
             edge = 1.0 / step.sigma + 0.5 * step.sigma * np.log(c / top2)
-        known = (mass >= c) | (edge * (1 + 1e-9) + 1e-9 <= min(math.sqrt(3.0), 1.5 * step.sigma))
+        known = (mass >= c) | (edge * (1 + 1e-9) + 1e-9 <= np.minimum(math.sqrt(3.0), 1.5 * step.sigma))
         tight = np.where(known, tight, np.inf)
     m, kappa = step.draws
-    away = kappa * theta / math.sqrt(m)
+    away = kappa * theta / np.sqrt(m)
     sure = rise + mass * (away + away * away) / (2.0 * step.sigma * math.sqrt(2 * math.pi)) * (1 + _FEW)
     return base, np.where(theta > 0.0, np.minimum(tight, sure), rise)
 
@@ -230,7 +238,7 @@ def lent_part(step: Step, loss: Array, shares: Array, tilts: Array) -> Array:
     part, above = np.full_like(loss, np.inf), loss >= 0.0
     for where, side in ((above, True), (~above, False)):
         if where.any() and (side or step.adjacency is Adjacency.ADD_REMOVE):
-            part[where] = _lent(step, loss[where], shares[where], tilts[where], above=side)
+            part[where] = _lent(step.at(where), loss[where], shares[where], tilts[where], above=side)
     return part
 
 
@@ -240,7 +248,7 @@ def _lent(step: Step, loss: Array, shares: Array, tilts: Array, *, above: bool) 
     tilts = np.clip(np.nan_to_num(tilts), -1e3, 1e3)
     low, low2, m0, m1, top2 = step.masses(loss)
     replaced = step.adjacency is Adjacency.REPLACE_ONE
-    level, y, sign = step.levels[:, None], 1.0 / step.sigma, 1.0 if above else -1.0
+    level, y, sign = step.levels, 1.0 / step.sigma, 1.0 if above else -1.0
     mass, theta = cover(step, m0.down, m1.down, share * low.down * (level * (1 - step.error)), tilts)
     c = np.full_like(loss, step.weights.c * (1 + step.error if above else 1 - step.error))
     base, rise = top(step, c, mass, top2.down if replaced else None, theta)

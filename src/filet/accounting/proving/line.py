@@ -123,7 +123,7 @@ class Line:
             if cut < limit:
                 self.truncation += largest * bound * (1.0 / cut + w / cut**2) / math.pi
                 limit, left_out = cut, bound
-        most = max(1_000, _MOST_NODES // self.composition.rows)
+        most = max(6_000, _MOST_NODES // self.composition.rows)
         count = most if not limit / w < most else math.ceil(limit / w) + 1
         if count >= most:
             count, limit, left_out = most, most * w, 1.0

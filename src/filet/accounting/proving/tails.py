@@ -78,7 +78,7 @@ def integral(c: Array, m1: Array, m2: Array | None, y: Array | float, sign: Arra
     return Integral(np.maximum(sign * value, 0.0), error + _TINY, x, off)
 
 
-def upper(c: Array, m1: Array, m2: Array | None, y: float, sign: float = 1.0) -> Array:
+def upper(c: Array, m1: Array, m2: Array | None, y: Array | float, sign: float = 1.0) -> Array:
     """An upper bound of `integral`.
 
     Proof: theory.md#lending

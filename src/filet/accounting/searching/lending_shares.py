@@ -45,16 +45,20 @@ class Shares:
     share: Array  # (lenders, knots)
     tilt: Array
 
-    def at(self, loss: Array) -> tuple[Array, Array]:
-        """Shares (nodes, lenders) and tilts at the nodes, the tilts improved by two steps of Newton's method."""
-        where = np.abs(loss) if self.step.adjacency is Adjacency.REPLACE_ONE else loss
-        t = np.log(np.maximum(np.expm1(where) / self.step.p + 1.0, _TINY))
-        share = np.stack([np.interp(t, self.knots, row) for row in self.share])
+    def at(self, loss: Array, step: Step | None = None) -> tuple[Array, Array]:
+        """Shares (nodes, lenders) and tilts at the nodes of a step (else of that which they were chosen for).
+
+        The tilts are improved by two steps of Newton's method.
+        """
+        step = step or self.step
+        where = np.abs(loss) if step.adjacency is Adjacency.REPLACE_ONE else loss
+        t = np.log(np.maximum(np.expm1(where) / step.p + 1.0, _TINY))
+        share = np.stack([np.interp(t, self.knots, row) for row in self.share[: step.lenders]])
         tilt = np.interp(t, self.knots, self.tilt)
-        low, _, _, m1, _ = self.step.masses(where)
-        lent = share * low.down * self.step.levels[:, None]
+        low, _, _, m1, _ = step.masses(where)
+        lent = share * low.down * step.levels
         for _ in range(2):
-            tilt = _newton(self.step, m1.down, lent, tilt)
+            tilt = _newton(step, m1.down, lent, tilt)
         return share.T, tilt
 
 
@@ -105,11 +109,11 @@ def choose(step: Step) -> Shares:
     best, kept_share, kept_tilt = np.full(_KNOTS, np.inf), share, tilt
     hit, home = np.full(share.shape, p), np.broadcast_to(low2, share.shape) if replaced else None
     for _ in range(_ROUNDS):
-        lent = share * low * step.levels[:, None]
+        lent = share * low * step.levels
         tilt = _newton(step, m1, lent, _newton(step, m1, lent, tilt))
         mass, theta = cover(step, m0, m1, lent, tilt)
         own = upper(hit, (1.0 - share) * low, home, 1.0 / sigma)
-        value = np.add(*top(step, c, mass, second, theta, 0)) + (step.levels[:, None] * own).sum(axis=0)
+        value = np.add(*top(step, c, mass, second, theta, 0)) + (step.levels * own).sum(axis=0)
         better = value < best
         best = np.where(better, value, best)
         kept_share, kept_tilt = np.where(better, share, kept_share), np.where(better, tilt, kept_tilt)
@@ -125,7 +129,7 @@ def _goal(step: Step, k: Array, tilt: Array, low: Array, low2: Array, x: Array) 
     with np.errstate(over="ignore", divide="ignore", invalid="ignore"):
         hit = step.p - low2 * np.exp(np.minimum(2.0 * y * own - 2.0 * y * y, 700.0))
         keep = hit * np.exp(np.clip(0.5 * y * y - own * y, -700.0, 700.0)) / low
-    return np.clip(1.0 - np.nan_to_num(keep, nan=1.0, posinf=1.0, neginf=1.0), 0.0, 1.0)
+    return np.asarray(np.clip(1.0 - np.nan_to_num(keep, nan=1.0, posinf=1.0, neginf=1.0), 0.0, 1.0))
 
 
 def first_nodes(step: Step, query: Query, count: int = _LOOK) -> Array:
@@ -148,10 +152,14 @@ def first_nodes(step: Step, query: Query, count: int = _LOOK) -> Array:
     return np.asarray(loss[np.append(True, np.diff(loss) > 1e-15)])
 
 
+def rare(query: Query) -> float:
+    """A chance that does not matter even if every step has it."""
+    return math.exp(max(query.log_delta, -640.0) + math.log(_RARE) - math.log(query.steps))
+
+
 def _enough(loss: Array, value: Array, query: Query) -> tuple[float, float]:
     """The range of losses that matters: up to where no step of the run is likely to be, with room to spare."""
-    rare = math.exp(max(query.log_delta, -640.0) + math.log(_RARE) - math.log(query.steps))
-    far = np.flatnonzero(value <= rare)
+    far = np.flatnonzero(value <= rare(query))
     return float(loss[0]), float(loss[far[0]] if far.size else loss[-1])
 
 
@@ -218,11 +226,25 @@ def _rough(loss: Array, part: Array, query: Query, *, both: bool) -> float:
     return max(tilt_focus(dominating(*way), query, 1)[1] for way in ways)
 
 
-def laws(step: Step, query: Query, focus: Focus | None = None, nodes: int = _NODES) -> Laws | None:
-    """Dominating losses of one step by lending, for the query; None if that gains next to nothing over Theorem 2.
+@dataclass(frozen=True)
+class Seen:
+    """A first look at a step whose lending is worth its time: what it lends, and the profile at nodes that suit any run."""
 
-    `focus` says which losses matter, if somebody knows; each direction has about `nodes` nodes of its own.
-    """
+    shares: Shares
+    loss: Array
+    part: Array
+
+    def nodes(self, query: Query, focus: Focus | None, nodes: int, around: int = _AROUND, *, back: bool) -> Array:
+        """Nodes fitted to the query, in one direction and in the order of that direction."""
+        pair = reverse(self.loss, self.part) if back else (self.loss, self.part)
+        coarse, corners = dominating(*pair), vertices(*pair)
+        focus = replace(focus, cells=nodes) if focus else tilt_focus(coarse, query, nodes)[0]
+        fine = fitted_nodes(coarse, focus, *_enough(*corners, query))
+        return np.unique(np.concatenate([fine, _single(*corners, query, around)]))
+
+
+def look(step: Step, query: Query) -> Seen | None:
+    """A first look; None if lending gains next to nothing over Theorem 2."""
     if not worth_a_look(step.n, step.p, step.cap, step.sigma, step.weights, query):
         return None
     loss, symmetric = first_nodes(step, query), step.adjacency is Adjacency.REPLACE_ONE
@@ -236,27 +258,42 @@ def laws(step: Step, query: Query, focus: Focus | None = None, nodes: int = _NOD
         before = _rough(loss, swap, query, both=True)
     if before <= (1.0 + _GAIN) * _rough(loss, both, query, both=not symmetric):
         return None
-    forward = _fitted(shares, query, focus, nodes, (loss, both), back=False)
-    back = forward if symmetric else _fitted(shares, query, focus, nodes, reverse(loss, both), back=True)
-    known = all(query.steps * law.infinite <= _UNRESOLVED * math.exp(query.log_delta) for law in (forward, back))
-    return Laws(forward, back) if known else None
+    return Seen(shares, loss, both)
 
 
-def _fitted(
-    shares: Shares, query: Query, focus: Focus | None, nodes: int, seen: tuple[Array, Array], *, back: bool
-) -> Discrete:
+def laws(step: Step, query: Query, focus: Focus | None = None, nodes: int = _NODES) -> Laws | None:
+    """Dominating losses of one step by lending, for the query; None if that gains next to nothing over Theorem 2.
+
+    `focus` says which losses matter, if somebody knows; each direction has about `nodes` nodes of its own.
+    """
+    seen = look(step, query)
+    if seen is None:
+        return None
+    made = [_fitted(seen, query, focus, nodes, back=back) for back in (False, True)[: 1 + (not symmetric(step))]]
+    found = Laws(made[0], made[-1])
+    return found if resolved(found, query) else None
+
+
+def symmetric(step: Step) -> bool:
+    return step.adjacency is Adjacency.REPLACE_ONE
+
+
+def resolved(found: Laws, query: Query) -> bool:
+    """Whether infinite losses take next to nothing of delta."""
+    most = _UNRESOLVED * math.exp(query.log_delta)
+    return all(query.steps * law.infinite <= most for law in (found.forward, found.reverse))
+
+
+def _fitted(seen: Seen, query: Query, focus: Focus | None, nodes: int, *, back: bool) -> Discrete:
     """The law on nodes that are fitted to the query, after a look at others, in the direction of that look."""
-    coarse, corners = dominating(*seen), vertices(*seen)
-    focus = replace(focus, cells=nodes) if focus else tilt_focus(coarse, query, nodes)[0]
-    fine = fitted_nodes(coarse, focus, *_enough(*corners, query))
-    fine = np.unique(np.concatenate([fine, _single(*corners, query)]))
+    fine = seen.nodes(query, focus, nodes, back=back)
     at = -fine[::-1] if back else fine
-    found = part(shares.step, at, *shares.at(at))
+    found = part(seen.shares.step, at, *seen.shares.at(at))
     return dominating(*reverse(at, found)) if back else dominating(at, found)
 
 
-def _single(loss: Array, value: Array, query: Query) -> Array:
+def _single(loss: Array, value: Array, query: Query, around: int) -> Array:
     """Nodes around the loss that one step exceeds with a chance of delta over all steps: it may decide alone."""
     goal = query.log_delta - math.log(query.steps)
     at = float(np.interp(-goal, -np.log(value), loss))
-    return at * np.linspace(0.95, 1.05, _AROUND) if 0.0 < at < loss[-1] else np.zeros(0)
+    return at * np.linspace(0.95, 1.05, around) if 0.0 < at < loss[-1] else np.zeros(0)

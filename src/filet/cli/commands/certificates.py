@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import click
 
 from ...errors import InvalidArgumentError, MissingExtraError
-from ..group import CANNOT_ANSWER
+from ..group import CANNOT_ANSWER, Command
 from ..options import (
-    Command,
     adjacency_option,
     analysis_option,
-    asked_delta,
+    budget_options,
     config_option,
     delta_option,
     json_option,
@@ -21,20 +20,13 @@ from ..options import (
     run_from,
     run_options,
 )
-from ..output import check_output, describe_run, print_json, print_pairs, progress_bar
+from ..output import check_output, describe_run, print_json, print_pairs, progress_bar, warn_of_delta
 
 if TYPE_CHECKING:
     from ...checking import Verdict
 
 
-def budget_options(command: Command) -> Command:
-    """What the work may take, as estimated before it starts."""
-    seconds, size = "Refuse what is estimated to take longer.", "Refuse what is estimated to need more."
-    command = click.option("--max-bytes", type=float, default=2e9, help=f"{size}  [default: 2e9]")(command)
-    return click.option("--max-seconds", type=float, default=600.0, help=f"{seconds}  [default: 600]")(command)
-
-
-@click.command()
+@click.command(cls=Command)
 @run_options
 @delta_option
 @adjacency_option
@@ -53,8 +45,8 @@ def certify(as_json: bool, output: str, force: bool, max_seconds: float, max_byt
     from ..._numbers import round_up
 
     check_output(output, force)
-    run = run_from(options)
-    delta = asked_delta(run)
+    run = run_from(options, "delta")
+    delta = cast(float, run.delta)
     with progress_bar("certifying") as bar:
         claim = run.curve.certificate(delta, max_seconds=max_seconds, max_bytes=max_bytes, progress=bar)
     with whole_file(output) as temporary:
@@ -65,22 +57,23 @@ def certify(as_json: bool, output: str, force: bool, max_seconds: float, max_byt
         asked = {**describe_run(run.curve), "delta": delta}
         result = {"epsilon": claim["epsilon"], "uncertified_epsilon": bound, "cost": cost, "file": output}
         print_json("certify", asked, result)
-        return
-    print_pairs([
-        ("epsilon", claim["epsilon"]),
-        ("delta", claim["delta"]),
-        ("adjacency", claim["adjacency"]),
-        ("cost of the lattice", f"{100.0 * cost:.3f} % of epsilon {round_up(bound, 8)}"),
-        ("file", output),
-    ])  # fmt: skip
+    else:
+        print_pairs([
+            ("epsilon", claim["epsilon"]),
+            ("delta", claim["delta"]),
+            ("adjacency", claim["adjacency"]),
+            ("cost of the lattice", f"{100.0 * cost:.3f} % of epsilon {round_up(bound, 8)}"),
+            ("file", output),
+        ])  # fmt: skip
+    warn_of_delta(delta, *run.sizes)
 
 
-@click.command()
-@click.argument("file", type=click.Path(dir_okay=False))
+@click.command(cls=Command)
+@click.argument("file", type=click.Path(dir_okay=False, allow_dash=True))
 @budget_options
 @json_option
 def check(file: str, max_seconds: float, max_bytes: float, as_json: bool) -> None:
-    """Check a certificate: is its epsilon proven?
+    """Check a certificate: is its epsilon proven? FILE may be -, standard input.
 
     Prints what was proven, in words, or why it is refused (exit code 1). The checker uses ball arithmetic and nothing
     else of filet. Needs pip install 'filet[check]'.
@@ -102,7 +95,7 @@ def _verdict(file: str, max_seconds: float, max_bytes: float) -> Verdict:
     except ImportError as error:  # the checker knows nothing of filet, so neither of its errors
         raise MissingExtraError(str(error)) from None
     try:
-        with open(file, encoding="utf-8") as text:
+        with click.open_file(file, encoding="utf-8") as text:
             claim = json.load(text)
     except OSError as error:
         raise InvalidArgumentError(f"cannot read {file!r}: {error.strerror}; pass a certificate's file") from None
