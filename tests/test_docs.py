@@ -29,6 +29,12 @@ def test_the_command_line_reference_is_what_help_prints():
     assert written == load("cli").reference(), "run: python docs/_scripts/cli.py"
 
 
+def test_the_table_of_judged_runs_is_what_was_found():
+    written = (DOCS / "validation.md").read_text(encoding="utf-8")
+    assert written == load("judged").generated(), "run: python docs/_scripts/judged.py"
+    assert "| ordinary | all |" in written
+
+
 def test_the_run_file_of_the_reference_is_valid():
     import tomllib
 
