@@ -108,22 +108,6 @@ class Composition:
         self._asked = c, total
         return total
 
-    def moments(self, c: float) -> tuple[float, float, float]:
-        """Value, slope and curvature of `log_mgf` at c (without jump)."""
-        value = 0.5 * self.gaussian * (c * c + c)
-        slope, curvature = self.gaussian * (c + 0.5), self.gaussian
-        for block in self.small:
-            v = block.log_mass + c * block.loss
-            top = v.max(axis=1)
-            e = np.exp(v - top[:, None])
-            total = e.sum(axis=1)
-            mean = np.einsum("km,km->k", e, block.loss) / total
-            square = np.einsum("km,km->k", e, np.square(block.loss - mean[:, None])) / total
-            value += float(block.steps @ (np.log(total) + top))
-            slope += float(block.steps @ mean)
-            curvature += float(block.steps @ square)
-        return value, slope, curvature
-
     def tilted(self, c: float) -> list[Tilted]:
         """The tilted losses of each block (up to the cap); the last tilt is kept, as several questions share it."""
         if self._tilt != c:
@@ -138,7 +122,7 @@ class Composition:
         """
         u: Array = spacing * np.arange(count, dtype=np.float64)
         log_bound = (-0.5 * self.gaussian) * (u * u)
-        log_f, relative, size = log_bound.astype(complex), 8 * UNIT, np.hypot(c, u)
+        log_f, relative, size = log_bound.astype(complex), np.full(count, 8 * UNIT), np.hypot(c, u)
         log_value, centre = 0.5 * self.gaussian * (c * c + c), self.gaussian * (c + 0.5)
         logs, bounds = [], []
         for one in self.tilted(c):
@@ -149,10 +133,10 @@ class Composition:
                 logs.append(np.log(values))
             log_f += one.steps @ logs[-1]
             log_bound += one.steps @ np.log(bounds[-1])
-            relative = relative + one.steps @ (error / bounds[-1])
+            relative += one.steps @ (error / bounds[-1])
             log_value += float(one.steps @ one.log_scale)
             centre += float(one.steps @ one.centre)
-        relative = relative + 4 * UNIT * np.abs(log_f.imag)
+        relative += 4 * UNIT * np.abs(log_f.imag)
         # Hopeless where the steps are so many that their roundings drown the transform; infinite errors are refused.
         with np.errstate(over="ignore"):
             bound_f = np.exp(log_bound)
@@ -249,7 +233,9 @@ class Tilted:
         self.distance = np.abs(self.away)
         first = self.weights * self.distance
         self.spread, self.deviation = first.sum(axis=1), np.sqrt((first * self.distance).sum(axis=1))
-        self.slope = (PHASE_ERROR + MASS_ERROR) * (self.spread + np.abs(self.centre) + block.size)  # of the error in |z|
+        self.slope = (PHASE_ERROR + MASS_ERROR) * (
+            self.spread + np.abs(self.centre) + block.size
+        )  # of the error in |z|
 
     def transform(self, spacing: float, count: int) -> tuple[Complex, Array]:
         """E_c[e^{i u (L - centre)}] at u = j spacing, j < count, one row a phase, and a bound of its own error.
@@ -292,4 +278,4 @@ class Tilted:
         far, a, k, b = powers.sum(axis=2) * _NEAR_FACTORS
         terms = np.array([far * far - 2.0 * a * (1 - 1e-11), a * a + 2.0 * (b + far * k), k * k, b * b]).T
         bound = np.sqrt(1.0 + terms @ _NEAR_POWERS)  # convex but for the root, so largest at one of the ends
-        return np.maximum(bound, bound[:, -1:]) + 16 * UNIT
+        return np.asarray(np.maximum(bound, bound[:, -1:]) + 16 * UNIT)

@@ -312,7 +312,10 @@ class Exact:
             bracket.read_exact(self._form, np.maximum([guess - around, guess + around], 0.0))
             if bracket.upper - bracket.lower <= 1e-6 * bracket.upper:
                 return bracket.bounds
-        bracket.read_exact(self._form, np.concatenate([[0.0], np.geomspace(1e-12, 1e18, 4 * _SPREAD)]))
+        bracket.read_exact(self._form, np.zeros(1))
+        if bracket.upper == 0.0:
+            return bracket.bounds
+        bracket.read_exact(self._form, np.geomspace(1e-12, 1e18, 2 * _SPREAD))
         for _ in range(40):
             low, high = bracket.lower, bracket.upper
             if not (0.0 < high < math.inf) or high - low <= 1e-9 * high:

@@ -129,7 +129,7 @@ class Sketch:
     @cached_property
     def variance(self) -> float:
         mass = np.exp(np.maximum(self.log_mass, _FAR))
-        one, mean, square = (mass[:, None, :] @ self._powers)[:, 0, :].T
+        _, mean, square = (mass[:, None, :] @ self._powers)[:, 0, :].T
         return float((square - mean * mean) @ self.steps) + self.gaussian
 
     @property
@@ -295,7 +295,9 @@ def guess_at_epsilon(table: Table, epsilon: float, log_delta: float, width: floa
     if not table.epsilon[0] < epsilon < table.epsilon[-1]:
         return None
     line = table.line(epsilon, log_delta, width)
-    return Guess(epsilon, float(np.interp(epsilon, table.epsilon, table.log_delta)), line, table.epsilon, table.log_delta)
+    return Guess(
+        epsilon, float(np.interp(epsilon, table.epsilon, table.log_delta)), line, table.epsilon, table.log_delta
+    )
 
 
 def log_needs(points: Points, forward: Guess, reverse: Guess | None) -> list[Array]:
