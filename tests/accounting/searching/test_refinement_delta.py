@@ -36,6 +36,7 @@ def scripted(monkeypatch: pytest.MonkeyPatch, above: list[float], below: list[fl
     def first(self: DeltaBracket, _: View) -> None:
         self.lower, self.upper = crude
 
+    monkeypatch.setattr(Direction, "_draw", lambda *_: None)  # the long way
     monkeypatch.setattr(module, "propose_evidence", propose)
     monkeypatch.setattr(module, "focus", focus)
     monkeypatch.setattr(module, "fitted_cells", lambda one, _: one)
