@@ -245,7 +245,7 @@ class Tilted:
         Proof: engine.md#the-transform-of-a-discrete-loss
         """
         if count <= (_FEW if self.steps.size < 8 else _FEW_IN_BLOCKS):
-            own = (8 * count + self.away.shape[1]) * UNIT  # a sum of as many terms as there are losses
+            own = (16 * count + self.away.shape[1]) * UNIT  # a sum of as many terms as there are losses
             return by_powers(self.away, self.weights, spacing, count), np.full(self.steps.size, own)
         values, shares = np.zeros((self.steps.size, count), complex), np.zeros(self.steps.size)
         limit = spacing * (count - 1)

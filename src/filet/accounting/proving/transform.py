@@ -49,7 +49,7 @@ def characteristic(positions: Array, weights: Array, spacing: float, count: int)
 
 
 def by_powers(positions: Array, weights: Array, spacing: float, count: int) -> Complex:
-    """sum_i weights_ki e^{i j spacing positions_ki} for j < count, one row k each; less than 8 roundings a power.
+    """sum_i weights_ki e^{i j spacing positions_ki} for j < count, one row k each; less than 16 units a power.
 
     The powers below a stride are multiplied by those of its multiples, and the sums are a product of matrices.
     Proof: engine.md#the-transform-of-a-discrete-loss
