@@ -32,7 +32,7 @@ _MANY_PHASES = 50
 _LOWEST_LOG_DELTA = -640.0
 _USUAL_LOG_DELTA = -24.0
 _RELATIVE, _ABSOLUTE = 1e-3, 1e-4  # the promised width of an epsilon bracket
-_DELTA = 0.01  # the relative width up to which a delta bracket is refined
+_DELTA, _DELTA_LEVELS = 1e-3, 3  # the relative width up to which a delta bracket is refined, and how often
 _NO_GAUSSIAN = Bounds(0.0, 0.0)
 Look = list[Cells | Laws]  # how each part of a run is seen
 _CLOSE = 1e-11  # of epsilon: how far from a guess a closed form is read
@@ -222,7 +222,7 @@ class Direction:
         evidence = propose_evidence(first, epsilon, log_delta, 1.0)
         bracket.read(evidence, log_delta)
         budget.spend(evidence.nodes)
-        for level in range(2):
+        for level in range(_DELTA_LEVELS):
             if budget.spent:
                 break
             where = focus(evidence, epsilon, self.cells * 2**level)
@@ -279,7 +279,7 @@ class Direction:
         bracket.crude(first)
         if log_delta > -0.5:
             bracket.crude(self.view(look, above=False))
-        return bracket.upper - bracket.lower <= 0.1 * _DELTA * bracket.upper
+        return bracket.upper - bracket.lower <= _DELTA * bracket.upper
 
 
 def _fitted(look: Look, where: Focus) -> Look:
