@@ -135,7 +135,7 @@ class Line:
             self.truncation += largest * (1.0 / limit + w / limit**2) / math.pi
         self.u = w * np.arange(count)
         spectrum = self.composition.spectrum(c, w, count)
-        z: Complex = c + 1j * self.u
+        z: Complex = np.asarray(c + 1j * self.u, dtype=np.complex128)
         shape = smoothing_transform(z, s, beta) * (w / math.pi) / (z * (z + 1.0))
         self.f = spectrum.values * shape
         self.f[0] *= 0.5

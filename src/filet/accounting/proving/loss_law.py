@@ -87,7 +87,7 @@ class Piece:
         mass = np.abs(low - high)
         across = right[:, 1:] > right[:, :-1]
         mass[across] = 1.0 - low[across] - high[across]
-        return mass
+        return np.asarray(mass)
 
     def masses(self, x: Array) -> tuple[Array, Array, Array]:
         """P, Q and P - Q of the cells between neighbouring points of increasing x."""

@@ -1,6 +1,6 @@
 """Every constant that stands for an error of floating point: its reason, and the direction in which it is used.
 
-The model: IEEE double precision; sums, products and quotients are correctly rounded; exp, log, normal tails and fast
+The model: IEEE double precision; sums, products and quotients are correctly rounded; exp, log, tan, normal tails and fast
 Fourier transforms err by the stated small multiples of the unit. Errors widen bounds: upper ones grow, lower ones fall.
 """
 

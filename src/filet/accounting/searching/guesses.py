@@ -17,12 +17,29 @@ _TABLE = 16  # points at which the weight of a loss is tabulated
 _NEARLY_GAUSSIAN = 0.08  # sums with a smaller absolute skewness count as such
 
 
+def moments(composition: Composition, c: float) -> tuple[float, float, float]:
+    """Value, slope and curvature of a composition's `log_mgf` at c (without jump)."""
+    value = 0.5 * composition.gaussian * (c * c + c)
+    slope, curvature = composition.gaussian * (c + 0.5), composition.gaussian
+    for block in composition.small:
+        v = block.log_mass + c * block.loss
+        top = v.max(axis=1)
+        e = np.exp(v - top[:, None])
+        total = e.sum(axis=1)
+        mean = np.einsum("km,km->k", e, block.loss) / total
+        square = np.einsum("km,km->k", e, np.square(block.loss - mean[:, None])) / total
+        value += float(block.steps @ (np.log(total) + top))
+        slope += float(block.steps @ mean)
+        curvature += float(block.steps @ square)
+    return value, slope, curvature
+
+
 def saddle(composition: Composition, epsilon: float) -> float:
     """The tilt that minimises the Chernoff bound of delta(epsilon), to a few per cent: Newton's method in log c."""
     low, high, log_c = -40.0, 40.0, 0.0
     for _ in range(60):
         c = math.exp(log_c)
-        _, slope, curvature = composition.moments(c)
+        _, slope, curvature = moments(composition, c)
         value = slope - 1.0 / c - 1.0 / (c + 1.0) - epsilon
         low, high = (log_c, high) if value < 0 else (low, log_c)
         step = -value / (c * (curvature + c**-2 + (c + 1.0) ** -2))
@@ -77,7 +94,7 @@ def saddle_point(view: View, log_delta: float) -> float:
 
     def approximate(log_c: float) -> tuple[float, float]:
         c = math.exp(log_c)
-        value, slope, curvature = view.whole.moments(c)
+        value, slope, curvature = moments(view.whole, c)
         epsilon = slope - 1.0 / c - 1.0 / (c + 1.0)
         return epsilon, laplace(c, value - c * epsilon, curvature)
 
@@ -99,7 +116,7 @@ def saddle_point(view: View, log_delta: float) -> float:
 def guess_log_delta(view: View, epsilon: float) -> float:
     """log delta(epsilon), roughly: the larger of the saddle-point and the single-jump approximation."""
     c = saddle(view.whole, epsilon)
-    value, _, curvature = view.whole.moments(c)
+    value, _, curvature = moments(view.whole, c)
     jump = float(view.separate(np.array([epsilon]))[0])
     # where the bulk cannot reach epsilon the saddle point is far too high
     if 0.0 < jump < 1.0 and one_jump_decides(view, epsilon, math.log(jump)):
