@@ -11,7 +11,7 @@ import math
 import numpy as np
 
 from ..errors import NotCertifiedError
-from .proving.cells import discretise_above
+from .proving.cells import discretise_below
 from .proving.closed_form import gaussian_log_delta
 from .proving.combining import chance, union_cost
 from .proving.view import View
@@ -63,7 +63,7 @@ class Rough:
         else:
             reach = math.sqrt(2.0 * (math.log(part.steps) - self._log_delta + 10.0))
             cells = equal_cells(part.law, reach, _WIDTH)
-            laws = [discretise_above(cells), discretise_above(cells.reversed())]
+            laws = [discretise_below(cells), discretise_below(cells.reversed())]
         both = laws[:1] if self._adjacency is Adjacency.REPLACE_ONE else laws
         return [View([(law, part.steps)], 0.0, True) for law in both]
 

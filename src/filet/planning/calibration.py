@@ -101,20 +101,21 @@ def _secant(before: tuple[float, float], here: tuple[float, float]) -> float:
 
 def rough_noise(looks: Looks, scheme: CappedPoisson, steps: int, guess: float | None = None) -> float:
     """About the noise that the target takes, by guesses; infinite if no noise is enough."""
-    target = looks.target
+    target, first = looks.target, guess is None
     if guess is None:
         guess = _guess_noise(target, scheme, Phase(scheme, 1.0, steps).rounds)
 
     def at(x: float) -> Run:
         return scheme, math.exp(-x), steps
 
-    start = -math.log(guess)
-    found = looks.root(at, start, _NOISE_LIMITS, close=_ROUGH)
+    start, stride = -math.log(guess), 0.25 if first else 0.1
+    found = looks.root(at, start, _NOISE_LIMITS, close=_ROUGH) if looks.trusted else None
     if found is not None and looks.correct(at(found)):
-        found = looks.root(at, found, _NOISE_LIMITS, close=_ROUGH)
+        found = looks.root(at, found, _NOISE_LIMITS, close=_ROUGH) if looks.trusted else None
     if found is not None and _NOISE_LIMITS[0] < found < _NOISE_LIMITS[1]:
         return math.exp(-found)
-    seen = climb(lambda x: target.look(*at(x), thorough=False), start, 0.25, _NOISE_LIMITS, tolerance=1e-3)
+    seen = climb(lambda x: target.look(*at(x), thorough=False), start, stride, _NOISE_LIMITS, tolerance=1e-3,
+                 slope=1.2 * math.sqrt(-math.log(target.delta)))  # fmt: skip
     if seen.good is None:
         return math.inf
     return math.exp(-(seen.good if seen.root is None else seen.root))

@@ -16,7 +16,8 @@ _TURNS = 12
 _CLOSE = 3e-6
 _SLOPE = 1.2  # of the scale below, in units of its value, before anything is known
 _LONGEST = 1.0  # of one step of the secant method
-_STALE = 0.05  # in the logarithm of the probability: as far as a correction serves
+_TRUSTED = 0.3  # of log delta: where guesses are further off, their error is not much alike at neighbours either
+_STALE = 0.3  # in the logarithm of the probability: as far as a correction serves
 
 
 class Looks:
@@ -27,6 +28,7 @@ class Looks:
         self._goal = math.log(target.delta)
         self._rough = Rough(target.adjacency, self._goal)
         self._offset, self._corrected_at = 0.0, math.inf
+        self.trusted = True  # whether guesses have been about right so far
         self._slope = _SLOPE * math.sqrt(-self._goal)
 
     def log_delta(self, run: Run, epsilon: float) -> float:
@@ -42,6 +44,7 @@ class Looks:
         if 0.0 < quick < 1.0:
             self._offset += math.log(quick) - self.log_delta(run, self.target.epsilon)
             self._corrected_at = place
+        self.trusted = 0.0 < quick < 1.0 and abs(self._offset) < _TRUSTED
         return True
 
     def root(self, at: Callable[[float], Run], start: float, limits: tuple[float, float], goal: float | None = None,
