@@ -28,6 +28,7 @@ _LEAST_PROBABILITY = 1e-15
 _TOLERANCE = 2e-5  # relative, of noise and probability; the bounds' own slack comes on top
 _LOOK_TOLERANCE = 3e-4
 _ROUGH = 3e-4  # of a guess that is compared with others
+_CORRECTIONS, _CORRECT = 3, 0.2  # of guesses by quick looks, and how little they may change log delta at last
 _MARGIN = 5e-6  # by which a guess stays on the safe side of the target
 _TURNS = 6
 _SLOPE = 1.3  # of log epsilon, roughly, before two points are known
@@ -109,11 +110,16 @@ def rough_noise(looks: Looks, scheme: CappedPoisson, steps: int, guess: float | 
         return scheme, math.exp(-x), steps
 
     start, stride = -math.log(guess), 0.25 if first else 0.1
-    found = looks.root(at, start, _NOISE_LIMITS, close=_ROUGH) if looks.trusted else None
-    if found is not None and looks.correct(at(found)):
-        found = looks.root(at, found, _NOISE_LIMITS, close=_ROUGH) if looks.trusted else None
-    if found is not None and _NOISE_LIMITS[0] < found < _NOISE_LIMITS[1]:
-        return math.exp(-found)
+    found = looks.root(at, start, _NOISE_LIMITS, close=_ROUGH)
+    for _ in range(_CORRECTIONS):
+        change = math.inf if found is None else looks.correct(at(found))
+        found = (
+            looks.root(at, found, _NOISE_LIMITS, close=_ROUGH)
+            if found is not None and 0.0 < change < math.inf
+            else found
+        )
+        if change < _CORRECT and found is not None and _NOISE_LIMITS[0] < found < _NOISE_LIMITS[1]:
+            return math.exp(-found)
     seen = climb(lambda x: target.look(*at(x), thorough=False), start, stride, _NOISE_LIMITS, tolerance=1e-3,
                  slope=1.2 * math.sqrt(-math.log(target.delta)))  # fmt: skip
     if seen.good is None:

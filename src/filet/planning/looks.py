@@ -6,8 +6,8 @@ import math
 from collections.abc import Callable
 
 from ..accounting.rough import Rough
-from ..accounting.terms import Phase
-from ..scheme import CappedPoisson
+from ..accounting.terms import Analysis, Phase
+from ..scheme import CappedPoisson, Overflow
 from .target import Target
 
 Run = tuple[CappedPoisson, float, int]  # scheme, noise multiplier, steps
@@ -16,8 +16,7 @@ _TURNS = 12
 _CLOSE = 3e-6
 _SLOPE = 1.2  # of the scale below, in units of its value, before anything is known
 _LONGEST = 1.0  # of one step of the secant method
-_TRUSTED = 0.3  # of log delta: where guesses are further off, their error is not much alike at neighbours either
-_STALE = 0.3  # in the logarithm of the probability: as far as a correction serves
+_ALIKE = 0.3  # in the logarithm of the probability
 
 
 class Looks:
@@ -28,24 +27,23 @@ class Looks:
         self._goal = math.log(target.delta)
         self._rough = Rough(target.adjacency, self._goal)
         self._offset, self._corrected_at = 0.0, math.inf
-        self.trusted = True  # whether guesses have been about right so far
         self._slope = _SLOPE * math.sqrt(-self._goal)
 
     def log_delta(self, run: Run, epsilon: float) -> float:
         """About log delta(epsilon) of a run."""
         return self._rough.log_delta(Phase(*run, self.target.analysis), epsilon) + self._offset
 
-    def correct(self, run: Run) -> bool:
-        """Allow for how far guesses are off at runs like this one, by a quick look; whether that was needed."""
-        place = math.log(run[0].sampling_probability)
-        if abs(place - self._corrected_at) < _STALE:
-            return False
+    def correct(self, run: Run) -> float:
+        """Allow for how far guesses are off at runs like this one, by a quick look; how much that has changed."""
+        place, lends = math.log(run[0].sampling_probability), run[0].overflow is Overflow.TRUNCATE
+        if self.target.analysis is Analysis.REFINED and lends and abs(place - self._corrected_at) < _ALIKE:
+            return 0.0  # quick looks at what is lent are dear, and guesses of it err alike
         quick = self.target.curve(*run).quick_delta(self.target.epsilon)
-        if 0.0 < quick < 1.0:
-            self._offset += math.log(quick) - self.log_delta(run, self.target.epsilon)
-            self._corrected_at = place
-        self.trusted = 0.0 < quick < 1.0 and abs(self._offset) < _TRUSTED
-        return True
+        if not 0.0 < quick < 1.0:
+            return math.inf
+        change = math.log(quick) - self.log_delta(run, self.target.epsilon)
+        self._offset, self._corrected_at = self._offset + change, place
+        return abs(change)
 
     def root(self, at: Callable[[float], Run], start: float, limits: tuple[float, float], goal: float | None = None,
              close: float = _CLOSE) -> float | None:  # fmt: skip

@@ -109,9 +109,6 @@ def _best_probability(target: Target, strategy: Strategy, hardware: CappedPoisso
     relative = min(1.0, 1.0 / math.sqrt(hardware.max_batch_size))
     start = math.log(full) - strategy.deviations * relative if full < 1.0 else 0.0
     best = minimum(log_run_noise, min(start, highest), relative, highest)
-    if not looks.trusted:  # guesses and quick looks must not be compared with each other
-        noises.clear()
-        best = minimum(log_run_noise, min(start, highest), relative, highest)
     return min(math.exp(best), 1.0), noises.get(best, math.inf)
 
 
