@@ -6,8 +6,8 @@ import math
 from collections.abc import Iterable, Sequence
 from fractions import Fraction
 
+from ..._rounding import SUM_ERROR, UNIT, up
 from ..terms import Bounds
-from .rounding import SUM_ERROR, UNIT, up
 
 _LARGEST_EXPONENT = 700.0
 

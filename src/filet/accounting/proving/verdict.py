@@ -13,13 +13,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from ..._rounding import SUM_ERROR, down, up
 from ...errors import NotCertifiedError
 from ..terms import Bounds
 from .closed_form import ClosedForm
 from .composition import Composition
 from .line import Line, LinePlan
 from .loss_law import Array
-from .rounding import SUM_ERROR, down, up
 from .view import View
 
 
