@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import sys
 from pathlib import Path
+from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(ROOT / "src"), str(ROOT / "docs" / "_ext")]
@@ -24,6 +25,7 @@ nitpicky = False
 if tags.has("published"):  # type: ignore[name-defined]  # noqa: F821, Sphinx defines it
     html_theme_options = {"announcement": f"filet {release} · <a href='../versions.html'>other versions</a>"}
 
+default_role = "code"  # single backticks in docstrings
 autodoc_member_order = "bysource"
 autodoc_typehints = "signature"
 autodoc_class_signature = "mixed"
@@ -37,3 +39,19 @@ html_title = f"filet {release}"
 html_static_path = ["_static"]
 html_css_files = ["filet.css"]
 html_show_sourcelink = False
+
+
+def without_last_blank_lines(app: Any, docname: str, source: list[str]) -> None:
+    """Doctest wants a blank line at the end of an example; a reader does not."""
+    lines, inside = [], False
+    for line in source[0].split("\n"):
+        if line.startswith("```"):
+            if inside and lines[-1] == "":
+                lines.pop()
+            inside = not inside
+        lines.append(line)
+    source[0] = "\n".join(lines)
+
+
+def setup(app: Any) -> None:
+    app.connect("source-read", without_last_blank_lines)

@@ -28,8 +28,8 @@ accounting.proving.transform accounting.proving.composition accounting.proving.l
 accounting.proving.closed_form accounting.proving.verdict accounting.proving.combining
 accounting.searching.budget accounting.searching.grids accounting.searching.guesses accounting.searching.tilts accounting.searching.newton
 accounting.searching.lending_shares
-accounting.searching.refinement
-accounting.run accounting.state accounting.certificate accounting.curve accounting.accountant accounting.attacks accounting.lower_bounds
+accounting.searching.refinement accounting.searching.stretches accounting.searching.tables
+accounting.run accounting.many accounting.state accounting.certificate accounting.curve accounting.accountant accounting.attacks accounting.lower_bounds
 planning.roots planning.target planning.calibration planning.hardware planning.options planning.strategies
 planning.planner planning.frontiers
 showing.statement showing.columns showing.plots

@@ -22,6 +22,7 @@ import numpy as np
 import pytest
 from apache_beam.options.pipeline_options import PipelineOptions
 from apache_beam.testing.util import assert_that
+from apache_beam.transforms.window import FixedWindows
 from tests.integrations.beam_jobs import (
     LOCAL,
     SCHEME,
@@ -55,6 +56,7 @@ from filet.integrations.beam import (
     open_batches,
     run_job,
 )
+from filet.integrations.beam_files import _write_manifest
 from filet.integrations.beam_join import Draw, Pack, Run, assembled, check_block, merged_facts
 from filet.integrations.beam_records import Chunk, Facts, fields_of
 from filet.integrations.beam_records import pack as pack_row
@@ -224,7 +226,7 @@ def test_facts_are_the_same_in_any_order_and_name_the_first_that_differs():
     pairs = [(k, fields_of(example)) for k, example in examples(8)]
     pairs[5] = (5, fields_of({**examples(8)[5][1], "label": np.float32(1)}))
     pairs[6] = (6, fields_of({"label": 1}))
-    parts = [Facts(1, index, index, (index, fields)) for index, fields in pairs]
+    parts = [Facts.of(index, fields) for index, fields in pairs]
     seen = Facts()
     for index, fields in pairs[::-1]:
         seen = seen.seen(index, fields)
@@ -237,16 +239,22 @@ def test_facts_are_the_same_in_any_order_and_name_the_first_that_differs():
         merged_facts([*parts[:5], parts[6], *parts[6:]]).checked(8)
     for index in (-1, 8):
         with pytest.raises(filet.InvalidArgumentError, match=rf"an example has the index {index}, not in \[0, 8\)"):
-            merged_facts([*parts[:7], Facts(1, index, index, parts[0].first)]).checked(8)
-    assert merged_facts(parts[:5]).checked(5) == pairs[0][1]
+            merged_facts([*parts[:7], Facts.of(index, parts[0].first[1])]).checked(8)
+    assert merged_facts(parts[:5]).checked(5) == (pairs[0][1], True)
+    assert merged_facts([*parts[:4], parts[3]]).checked(5) == (pairs[0][1], False)
 
 
 def test_a_block_needs_every_index_once():
-    check_block(np.arange(4, 8), range(4, 8))
+    check_block(np.arange(4, 8), range(4, 8), dense=False)
+    twice, missing = np.array([4, 6, 6, 7]), np.array([4, 6, 7])
     with pytest.raises(filet.InvalidArgumentError, match="the index 6 is there twice"):
-        check_block(np.array([4, 6, 6, 7]), range(4, 8))
+        check_block(twice, range(4, 8), dense=False)
     with pytest.raises(filet.InvalidArgumentError, match="the index 5 is missing"):
-        check_block(np.array([4, 6, 7]), range(4, 8))
+        check_block(missing, range(4, 8), dense=False)
+    with pytest.raises(filet.OutputError, match="example 6 came twice out of the shuffle, though it went in once"):
+        check_block(twice, range(4, 8), dense=True)
+    with pytest.raises(filet.OutputError, match="example 5 came not at all out of the shuffle"):
+        check_block(missing, range(4, 8), dense=True)
 
 
 def test_what_is_no_example_is_refused():
@@ -273,8 +281,12 @@ def test_rows_that_were_lost_are_noticed(tmp_path):
     fields = fields_of({"x": 1})
     part = (Chunk.of([(0, pack_row({"x": 1}, fields))]), np.array([17]).tobytes())
     head = np.array([2]).tobytes()
-    with pytest.raises(filet.InvalidArgumentError, match="rows of step 0 were lost in the shuffle"):
+    with pytest.raises(filet.OutputError, match="a row of step 0 did not come out of the shuffle"):
         list(assembled(run, 0, {"heads": [head], "rows": [part]}, fields))
+    with pytest.raises(filet.OutputError, match="the sizes of steps 0 to 0 came 0 times"):
+        list(assembled(run, 0, {"heads": [], "rows": [part]}, fields))
+    with pytest.raises(filet.OutputError, match="0 files of 1 were written"):
+        _write_manifest([], run, str(tmp_path / "out"), "parquet", fields, "")
 
 
 def test_the_line_survives_worker_processes(tmp_path):
@@ -298,7 +310,7 @@ def test_wrong_arguments_are_refused_before_anything_runs(tmp_path):
     with pytest.raises(filet.InvalidArgumentError, match="format='csv' is unknown"):
         WriteBatches(tmp_path, SCHEME, 20, key, format="csv")
     job = beam.Pipeline(runner="FnApiRunner")
-    windows = job | beam.Create(examples()) | beam.WindowInto(beam.window.FixedWindows(1))
+    windows = job | beam.Create(examples()) | beam.WindowInto(FixedWindows(1))
     with pytest.raises(filet.InvalidArgumentError, match="the examples are in windows"):
         _ = windows | CappedPoissonBatches(SCHEME, 20, key)
 
@@ -327,7 +339,7 @@ def test_a_handle_that_leads_nowhere_says_so_without_the_key(tmp_path, monkeypat
     Path(tmp_path, "open").chmod(0o644)
     monkeypatch.setenv("FILET_TEST_SHORT", "00ff")
     monkeypatch.setenv("FILET_TEST_TEXT", "not hex: hunter2")
-    for handle, match in [
+    wrong: list = [
         (KeyFile(str(tmp_path / "none")), "cannot read the key file"),
         (KeyFile("vault:///no/such/key"), "cannot read the key file"),
         (KeyFile(str(tmp_path / "open")), "others have access"),
@@ -336,7 +348,8 @@ def test_a_handle_that_leads_nowhere_says_so_without_the_key(tmp_path, monkeypat
         (KeyVariable("FILET_TEST_TEXT"), "does not hold hex digits"),
         (KeyCall("no_such_module:fetch"), "no function 'no_such_module:fetch' here"),
         (KeyCall("os:getpid"), "os:getpid returned a int, not bytes"),
-    ]:
+    ]
+    for handle, match in wrong:
         with pytest.raises(filet.InvalidArgumentError, match=match) as caught:
             handle.read()
         assert "hunter2" not in str(caught.value)

@@ -113,7 +113,8 @@ def _lone(scheme: CappedPoisson, sigma: float, rounds: int, adjacency: Adjacency
     if not rate > 0.0:
         return 0.0
     pairs = [(sigma, Adjacency.REPLACE_ONE if adjacency is Adjacency.REPLACE_ONE else Adjacency.ZERO_OUT)]
-    if scheme.sampling_probability == 1.0 and adjacency is not Adjacency.ZERO_OUT:
+    exact = 2.0 * (0.5 * sigma) == sigma  # the least floats have no half
+    if scheme.sampling_probability == 1.0 and adjacency is not Adjacency.ZERO_OUT and exact:
         pairs.append((0.5 * sigma, Adjacency.ZERO_OUT))
     best = 0.0
     for noise, relation in pairs:
@@ -273,7 +274,7 @@ def _epsilon(law: Discrete, rounds: int, log_delta: float) -> float:
         narrow(bracket, View([(law, rounds)], 0.0, above=False), guess, 1.0, Budget())
     except ArithmeticError:  # what one step proves is still true
         return best
-    return max(best, bracket.lower)
+    return max(best, bracket.bounds.lower)
 
 
 def _hopeless(law: Discrete, rounds: int, log_delta: float) -> bool:

@@ -18,6 +18,7 @@ from filet.errors import InvalidArgumentError
 
 from .beam_formats import FORMATS, example_class, package, read_records
 from .beam_index import offsets_of
+from .beam_reading import absolute
 
 _ROWS = 1024  # rows of a Parquet file that are decoded at once
 
@@ -45,7 +46,7 @@ class ReadExamples(beam.PTransform):
 
     def __init__(self, pattern: str, format: str | None = None) -> None:
         super().__init__()
-        self._pattern = _checks.path(pattern)
+        self._pattern = absolute(_checks.path(pattern))
         self._format = format_of(self._pattern, format)
 
     def __repr__(self) -> str:
@@ -107,7 +108,7 @@ def _numbered(path: str, form: str, offsets: dict[str, int]) -> Iterator[tuple[i
 
 
 def _wrong(path: str, form: str) -> InvalidArgumentError:
-    return InvalidArgumentError(f"{path!r} cannot be read as {form}; pass --format, or the right files")
+    return InvalidArgumentError(f"{path!r} cannot be read as {form}; name the right format, or pass other files")
 
 
 # --- Parquet -------------------------------------------------------------------------------------------------------

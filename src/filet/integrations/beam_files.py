@@ -22,9 +22,9 @@ from filet.errors import OutputError
 from filet.scheme import CappedPoisson
 
 from . import beam_formats
-from .beam_join import ROWS_PER_KEY, Run, assembled, grouped_ranges
+from .beam_join import ROWS_PER_KEY, Run, assembled, grouped_ranges, lost
 from .beam_keys import KeyHandle
-from .beam_reading import MANIFEST, Manifest, StoredFile, is_local, joined
+from .beam_reading import MANIFEST, Manifest, StoredFile, absolute, is_local, joined
 from .beam_records import Fields
 
 _PARTIAL = (".batches-", f".{MANIFEST}.")  # what a killed attempt leaves behind begins so; no reader looks at it
@@ -66,7 +66,7 @@ class WriteBatches(beam.PTransform):
         rows_per_key: int = ROWS_PER_KEY,
     ) -> None:
         super().__init__()
-        self._path = _checks.path(path)
+        self._path = absolute(_checks.path(path))
         if format not in beam_formats.FORMATS:
             raise _checks.fail(
                 f"format={_checks.show(format)} is unknown; pass one of {', '.join(beam_formats.FORMATS)}"
@@ -110,6 +110,8 @@ def _write_manifest(
     files: Iterable[StoredFile], run: Run, path: str, form: str, fields: Fields, fingerprint: str
 ) -> str:
     ordered = tuple(sorted(files, key=lambda file: file.first))
+    if [file.first for file in ordered] != [run.steps_of(number).start for number in range(run.ranges)]:
+        raise lost(f"{len(ordered)} files of {run.ranges} were written")
     manifest = Manifest(form, run.scheme, run.secure, run.start, run.steps, fingerprint, fields, ordered)
     _remove_partial(path)
     write_whole(path, MANIFEST, manifest.to_json().encode())

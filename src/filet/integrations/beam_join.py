@@ -13,13 +13,13 @@ from apache_beam.transforms.window import GlobalWindow
 from apache_beam.utils.windowed_value import WindowedValue
 
 from filet import _checks
-from filet.errors import InvalidArgumentError
+from filet.errors import InvalidArgumentError, OutputError
 from filet.sampling.draws import index_dtype
 from filet.sampling.sampler import Sampler
 from filet.scheme import CappedPoisson
 
 from .beam_keys import KeyHandle, checked_handle
-from .beam_records import Chunk, Facts, Fields, Rows, StoredBatch, fields_of, pack, padded
+from .beam_records import Chunk, Facts, Fields, Known, Rows, StoredBatch, fields_of, pack, padded
 
 ROWS_PER_KEY = 1024
 _ROWS_PER_RANGE = 16_384  # by default a range of steps has about so many rows: a worker holds one range at a time
@@ -168,25 +168,33 @@ class Join(beam.DoFn):
     def __init__(self, run: Run) -> None:
         self._run = run
 
-    def process(self, element: Any, fields: Fields) -> Iterator[tuple[int, tuple[Chunk, bytes]]]:
+    def process(self, element: Any, known: Known) -> Iterator[tuple[int, tuple[Chunk, bytes]]]:
         block, grouped = element
-        rows = Rows(fields, grouped["examples"])
+        rows = Rows(known.fields, grouped["examples"])
         first = block * self._run.rows_per_key
-        check_block(rows.numbers, range(first, min(first + self._run.rows_per_key, self._run.scheme.dataset_size)))
+        wanted = range(first, min(first + self._run.rows_per_key, self._run.scheme.dataset_size))
+        check_block(rows.numbers, wanted, known.dense)
         for number, places, indices in grouped["draws"]:
             yield number, (rows.take(np.frombuffer(indices, dtype="<i8"), places), indices)
 
 
-def check_block(numbers: Any, wanted: range) -> None:
-    """Every index of the block once, or an error that names the first that is wrong."""
+def check_block(numbers: Any, wanted: range, dense: bool) -> None:
+    """Every index of the block once, or an error that names the first that is wrong: in the data, or lost on the way."""
     expected = np.arange(wanted.start, wanted.stop)
     if np.array_equal(numbers, expected):
         return
     twice = numbers[1:][numbers[1:] == numbers[:-1]]
+    index = int(twice[0] if twice.size else np.setdiff1d(expected, numbers)[0])
+    if dense:
+        raise lost(f"example {index} came {'twice' if twice.size else 'not at all'} out of the shuffle")
     if twice.size:
-        raise InvalidArgumentError(f"the index {int(twice[0])} is there twice; give every example an index of its own")
-    missing = np.setdiff1d(expected, numbers)
-    raise InvalidArgumentError(f"the index {int(missing[0])} is missing; number the examples from 0 without gaps")
+        raise InvalidArgumentError(f"the index {index} is there twice; give every example an index of its own")
+    raise InvalidArgumentError(f"the index {index} is missing; number the examples from 0 without gaps")
+
+
+def lost(what: str) -> OutputError:
+    """The error for what a runner has not delivered."""
+    return OutputError(f"{what}, though it went in once; the runner is at fault, run the job again")
 
 
 def assembled(run: Run, number: int, grouped: Any, fields: Fields) -> Iterator[StoredBatch]:
@@ -196,13 +204,15 @@ def assembled(run: Run, number: int, grouped: Any, fields: Fields) -> Iterator[S
     indices = np.full(len(steps) * rows, -1, dtype=index_dtype(run.scheme.dataset_size))
     for chunk, one in zip(chunks, numbers, strict=True):
         indices[np.frombuffer(chunk.numbers, dtype="<i8")] = np.frombuffer(one, dtype="<i8")
-    (sizes,) = (np.frombuffer(head, dtype="<i8") for head in grouped["heads"])
+    if len(grouped["heads"]) != 1:
+        raise lost(f"the sizes of steps {steps.start} to {steps.stop - 1} came {len(grouped['heads'])} times")
+    sizes = np.frombuffer(grouped["heads"][0], dtype="<i8")
     data = padded(fields, len(steps) * rows, chunks)
     for place, step in enumerate(steps):
         part = slice(place * rows, (place + 1) * rows)
         mask, size = indices[part] >= 0, int(sizes[place])
         if not (mask[:size].all() and not mask[size:].any()):
-            raise InvalidArgumentError(f"rows of step {step} were lost in the shuffle; run the job again")
+            raise lost(f"a row of step {step} did not come out of the shuffle")
         yield StoredBatch(
             indices[part],
             mask,
@@ -239,7 +249,7 @@ def grouped_ranges(examples: Any, run: Run) -> tuple[Any, Any, Any]:
         raise InvalidArgumentError("the examples are in windows, and a data set is one whole; remove beam.WindowInto")
     packed = examples | "Pack" >> beam.ParDo(Pack(run.rows_per_key)).with_outputs(Pack.FACTS, main="chunks")
     facts = packed[Pack.FACTS] | "Facts" >> beam.CombineGlobally(merged_facts)
-    fields = facts | "Check" >> beam.Map(Facts.checked, run.scheme.dataset_size)
+    known = facts | "Check" >> beam.Map(Facts.checked, run.scheme.dataset_size)
     drawn = (
         examples.pipeline
         | "Start" >> beam.Impulse()
@@ -253,8 +263,9 @@ def grouped_ranges(examples: Any, run: Run) -> tuple[Any, Any, Any]:
         "examples": packed.chunks | "By block" >> beam.Map(lambda one: one).with_output_types(typed),
         "draws": drawn.draws | "Drawn by block" >> beam.Map(lambda one: one).with_output_types(typed),
     } | "Group by block" >> beam.CoGroupByKey()
-    rows = blocks | "Join" >> beam.ParDo(Join(run), beam.pvalue.AsSingleton(fields)).with_output_types(typed)
+    rows = blocks | "Join" >> beam.ParDo(Join(run), beam.pvalue.AsSingleton(known)).with_output_types(typed)
     heads = drawn[Draw.HEADS] | "Heads" >> beam.Map(lambda one: one).with_output_types(typed)
+    fields = known | "Fields" >> beam.Map(lambda found: found.fields)
     return {"heads": heads, "rows": rows} | "Group by range" >> beam.CoGroupByKey(), fields, key
 
 

@@ -107,6 +107,11 @@ def is_local(path: str) -> bool:
     return "://" not in path
 
 
+def absolute(path: str) -> str:
+    """A path that means the same to a worker that starts in another directory."""
+    return os.path.abspath(path) if is_local(path) else path
+
+
 def joined(path: str, name: str) -> str:
     """The path of a file in a directory, on any file system."""
     return os.path.join(path, name) if is_local(path) else f"{path.rstrip('/')}/{name}"

@@ -212,15 +212,24 @@ class Facts:
     count: int = 0
     lowest: int = 0
     highest: int = -1
+    total: int = 0
+    squares: int = 0
     first: tuple[int, Fields] | None = None
     other: tuple[int, Fields] | None = None
+
+    @classmethod
+    def of(cls, index: int, fields: Fields) -> Facts:
+        """The facts of one example."""
+        return cls(1, index, index, index, index * index, (index, fields))
 
     def seen(self, index: int, fields: Fields) -> Facts:
         """These facts and one more example."""
         if self.first is None or fields != self.first[1]:
-            return self.merged(Facts(1, index, index, (index, fields)))
+            return self.merged(Facts.of(index, fields))
         first = self.first if self.first[0] <= index else (index, fields)  # the usual case, once for every example
-        return Facts(self.count + 1, min(self.lowest, index), max(self.highest, index), first, self.other)
+        low, high = min(self.lowest, index), max(self.highest, index)
+        total, squares = self.total + index, self.squares + index * index
+        return Facts(self.count + 1, low, high, total, squares, first, self.other)
 
     def merged(self, more: Facts) -> Facts:
         """The facts of both."""
@@ -229,10 +238,11 @@ class Facts:
         known = sorted(one for one in (self.first, self.other, more.first, more.other) if one is not None)
         other = next((one for one in known if one[1] != known[0][1]), None)
         low, high = min(self.lowest, more.lowest), max(self.highest, more.highest)
-        return Facts(self.count + more.count, low, high, known[0], other)
+        total, squares = self.total + more.total, self.squares + more.squares
+        return Facts(self.count + more.count, low, high, total, squares, known[0], other)
 
-    def checked(self, dataset_size: int) -> Fields:
-        """The fields that all examples have; an error if their number, an index or a shape is wrong."""
+    def checked(self, dataset_size: int) -> Known:
+        """What all examples have; an error if their number, an index or a shape is wrong."""
         if self.count != dataset_size:
             raise InvalidArgumentError(
                 f"the data has {self.count} examples, not dataset_size={dataset_size}; pass the data set that the scheme"
@@ -248,7 +258,17 @@ class Facts:
             raise InvalidArgumentError("the data has no examples; pass the data set that the scheme was made for")
         if self.other is not None:
             raise InvalidArgumentError(_difference(self.other, self.first))
-        return self.first[1]
+        n = dataset_size
+        # An index twice, and another missing, leave both sums as they are only by a rare chance; the join decides.
+        dense = self.total == n * (n - 1) // 2 and self.squares == (n - 1) * n * (2 * n - 1) // 6
+        return Known(self.first[1], dense)
+
+
+class Known(NamedTuple):
+    """What holds of all examples: their fields, and whether every index seems to be there once."""
+
+    fields: Fields
+    dense: bool
 
 
 def _difference(other: tuple[int, Fields], first: tuple[int, Fields]) -> str:

@@ -45,7 +45,8 @@ def beam(input: str, output: str, pipeline_options: tuple[str, ...], force: bool
     INPUT is a pattern of files, such as 'data/*.parquet', or a directory; OUTPUT is a directory. The batches are those of
     `filet sample` with the same key and options, with their examples: files for ranges of steps, and a manifest, last.
     They are secrets of the run. Options that are not listed here are Beam's, behind INPUT and OUTPUT: --runner=FlinkRunner,
-    --direct_num_workers=2 --direct_running_mode=multi_processing. On a terminal, Beam reports its progress.
+    --direct_num_workers=2 --direct_running_mode=multi_processing. Without --runner the job runs here. On a terminal, Beam
+    reports its progress.
 
     Needs Apache Beam: pip install 'filet[beam]'.
     """
@@ -73,6 +74,7 @@ def beam(input: str, output: str, pipeline_options: tuple[str, ...], force: bool
     if not force and integration.has_manifest(output):
         raise InvalidArgumentError(f"{output!r} holds a finished run; pass --force to replace it, or another directory")
     known = _known(pipeline_options, options["runner_option"])
+    # On a terminal Beam says what it does; elsewhere a failure is the one line that the command prints.
     logging.getLogger("apache_beam").setLevel(logging.INFO if sys.stderr.isatty() else logging.CRITICAL)
     integration.run_job(examples, write, known, id=options["id_field"])
     note(f"wrote {write.run.steps - write.run.start} steps in {write.run.ranges} files to {output}")
@@ -99,19 +101,22 @@ def _handle(options: dict[str, Any]) -> KeyHandle:
 
 def _known(flags: tuple[str, ...], more: tuple[str, ...]) -> Any:
     """Beam's options; a misspelt option of filet's must not pass as one of them."""
-    from apache_beam.options.pipeline_options import PipelineOptions
+    from apache_beam.options.pipeline_options import PipelineOptions, StandardOptions
 
     logging.getLogger("apache_beam.options").setLevel(logging.ERROR)
-    given = list(flags)
     try:
-        both = [PipelineOptions(given).get_all_options(retain_unknown_options=keep) for keep in (False, True)]
+        both = [PipelineOptions([*flags]).get_all_options(retain_unknown_options=keep) for keep in (False, True)]
     except SystemExit:  # the reason is on stderr already
         raise InvalidArgumentError("Beam does not take these options; see the line above") from None
-    unknown = sorted(set(both[1]) - set(both[0]))
-    loose = [one for one in given if not one.startswith("-") and given.index(one) == 0]
-    if unknown or loose:
-        first = f"--{unknown[0]}" if unknown else loose[0]
+    unknown = [f"--{name}" for name in sorted(set(both[1]) - set(both[0]))]
+    if flags and not flags[0].startswith("-"):
+        unknown.insert(0, flags[0])
+    if unknown:
         raise InvalidArgumentError(
-            f"neither filet nor Beam knows {first!r}; correct it, or pass --runner-option name=value if your runner does"
+            f"neither filet nor Beam knows {unknown[0]!r}; correct it, or pass --runner-option name=value if your runner does"
         )
-    return PipelineOptions([*given, *(f"--{one}" for one in more)])
+    options = PipelineOptions([*flags, *(f"--{one}" for one in more)])
+    standard = options.view_as(StandardOptions)
+    # Beam's own default downloads a runner as it starts; nothing is to be fetched unasked.
+    standard.runner = standard.runner or "FnApiRunner"
+    return options
