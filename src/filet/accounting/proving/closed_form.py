@@ -8,9 +8,9 @@ from typing import Any, Protocol
 import numpy as np
 from scipy.special import erfcx, log_ndtr
 
+from ..._rounding import CLOSED_FORM_ERROR, POINT_ERROR, SUM_ERROR, UNDERFLOW, UNIT, down, up
 from .cells import Discrete
 from .loss_law import Array, LossLaw
-from .rounding import CLOSED_FORM_ERROR, POINT_ERROR, SUM_ERROR, UNDERFLOW, UNIT, down, up
 
 _NODES, _WEIGHTS = np.polynomial.legendre.leggauss(6)
 

@@ -17,9 +17,9 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from ..._rounding import MASS_ERROR, NEGLIGIBLE, PHASE_ERROR, RESOLVED, TRANSFORM_ERROR, UNIT
 from .cells import Discrete
 from .loss_law import Array
-from .rounding import MASS_ERROR, NEGLIGIBLE, PHASE_ERROR, RESOLVED, TRANSFORM_ERROR, UNIT
 from .transform import Complex, by_powers, by_series, characteristic, powers_error
 
 _BLOCK = 250_000  # losses of one block, a size that fits the processor's cache
@@ -243,7 +243,9 @@ class Tilted:
         distance = self.distance
         first = self.weights * distance
         self.spread, self.deviation = first.sum(axis=1), np.sqrt((first * distance).sum(axis=1))
-        self.slope = (PHASE_ERROR + MASS_ERROR) * (self.spread + np.abs(self.centre) + block.size)  # of the error in |z|
+        self.slope = (PHASE_ERROR + MASS_ERROR) * (
+            self.spread + np.abs(self.centre) + block.size
+        )  # of the error in |z|
 
     @property
     def distance(self) -> Array:

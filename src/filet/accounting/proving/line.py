@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 from scipy.special import i0e, i1e
 
+from ..._rounding import UNIT, expm1_or_infinite
 from .composition import Composition, Spectrum
 from .loss_law import Array
-from .rounding import UNIT, expm1_or_infinite
 from .transform import Complex
 
 _MANY_NODES = 100  # from here on it pays to look where the transform dies out

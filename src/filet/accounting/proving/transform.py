@@ -12,8 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.fft import next_fast_len, rfft
 
+from ..._rounding import UNIT
 from .loss_law import Array
-from .rounding import UNIT
 
 Complex = NDArray[np.complex128]
 

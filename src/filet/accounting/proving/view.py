@@ -9,11 +9,11 @@ from typing import Any
 
 import numpy as np
 
+from ..._rounding import POINT_ERROR, SUM_ERROR
 from .cells import Discrete
 from .composition import Composition, blocks
 from .line import log_peak
 from .loss_law import Array
-from .rounding import POINT_ERROR, SUM_ERROR
 
 _TILTS = 2.0 ** np.arange(-45.0, 45.0, 0.5)  # any tilt gives a bound; these are tried
 

@@ -9,11 +9,11 @@ from typing import Any
 
 import numpy as np
 
+from ..._rounding import CLOSED_FORM_ERROR
 from ..proving.cells import Cells, discretise_above, discretise_below
 from ..proving.closed_form import ClosedForm, HullStep, OneStep
 from ..proving.lending import Step
 from ..proving.loss_law import Array, LossLaw
-from ..proving.rounding import CLOSED_FORM_ERROR
 from ..proving.verdict import DeltaBracket, EpsilonBracket, Evidence, proves
 from ..proving.view import View
 from ..terms import Bounds
