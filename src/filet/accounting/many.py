@@ -120,6 +120,7 @@ def _union(run: Run, deltas: Array, *, upper: bool) -> Array:
 # --- delta at epsilon -------------------------------------------------------------------------------------------------
 
 
+@_QUIET
 def deltas(run: Run, epsilons: Array) -> Brackets:
     """What `run.delta` proves at each of several epsilons."""
     if not run.directions or epsilons.max() > _FAR:
