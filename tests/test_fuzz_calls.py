@@ -27,7 +27,7 @@ OTHERS = [
     None, True, False, "", "1", "nan", "zero-out", "add-remove", "reject", "union", "note", "two\nlines", "a\0b", b"1", b"sixteen bytes ok",
     [], (), {}, set(), [1], [0.5, 1e-3], [math.nan], [[1], [2, 3]], {"a": 1}, object(), range(3), 1j, Decimal("0.5"), Decimal("NaN"),
     Fraction(1, 2), np.float64("nan"), np.float32(0.5), np.float16(1.0), np.longdouble(0.25), np.int8(1), np.uint64(2**63), np.bool_(True),
-    np.str_("zero-out"), np.datetime64("NaT"), np.array(0.5), np.array(1), np.array([]), np.empty((0, 3)), np.array([0.5, math.nan]),
+    np.str_("zero-out"), np.datetime64("NaT", "s"), np.array(0.5), np.array(1), np.array([]), np.empty((0, 3)), np.array([0.5, math.nan]),
     np.array([[0.1, 0.2]]), np.array(["a"]), np.array([None]), np.array([True]), np.ma.masked, slice(0, 2), Ellipsis, math, filet.Adjacency,
     filet.Adjacency.ZERO_OUT, filet.Overflow.REJECT, filet.Analysis.NOTE,
 ]  # fmt: skip

@@ -354,8 +354,8 @@ def test_a_proof_that_forgets_aliases_or_smoothing_is_noticed(chance: Chance, mo
 def test_a_proof_that_forgets_what_was_cut_off_is_noticed(chance: Chance, monkeypatch: pytest.MonkeyPatch) -> None:
     honest = line_module.Line._sample
 
-    def sample(self: line_module.Line) -> composition_module.Spectrum:
-        spectrum = honest(self)
+    def sample(self: line_module.Line, largest: float) -> composition_module.Spectrum:
+        spectrum = honest(self, largest)
         self.truncation = 0.0
         return spectrum
 

@@ -70,6 +70,7 @@ def test_options_are_ranked_and_nothing_beats_the_ideal(planned: Plan) -> None:
     ("name", "overflow", "analysis"),
     [("reject", "reject", "refined"), ("truncate", "truncate", "refined"), ("note", "truncate", "note")],
 )
+@pytest.mark.long
 def test_the_search_finds_what_a_grid_finds(planned: Plan, name: str, overflow: str, analysis: str) -> None:
     """Brute force over the mean batch, with certified noise: no grid point is better by more than a thousandth."""
     n, cap = SETTING["dataset_size"], SETTING["max_batch_size"]
@@ -167,6 +168,7 @@ def test_to_dict_is_json_and_leads_back_to_the_options(planned: Plan) -> None:
         assert entry["sampling_probability"] == option.scheme.sampling_probability
 
 
+@pytest.mark.long
 def test_several_batches_at_equal_hardware_epochs_cost_the_same() -> None:
     found = plan(
         dataset_size=3_000, max_batch_size=[50, 100], hardware_epochs=4, epsilon=2.0, delta=1e-5, adjacency="zero-out"
@@ -242,6 +244,7 @@ def test_a_plan_is_frozen(planned: Plan) -> None:
     assert replace(planned, epsilon=1.0).best is planned.best
 
 
+@pytest.mark.long
 def test_a_target_that_no_strategy_meets_is_said_so_by_class() -> None:
     with pytest.raises(NoSolutionError, match="cannot be met by any strategy"):
         plan(dataset_size=1_000, max_batch_size=900, steps=10**7, epsilon=1e-9, delta=1e-30, adjacency="add-remove")

@@ -30,6 +30,7 @@ def test_passes_the_true_sampler(name, key):
     assert report.summary().startswith("passed: 400 batches")
 
 
+@pytest.mark.long
 def test_false_alarms_are_as_rare_as_promised():
     scheme = filet.CappedPoisson(200, 0.1, 22)
     reports = [audit(scheme.sampler(key), scheme, steps=120, significance=0.05) for key in range(200)]

@@ -324,6 +324,7 @@ def antipodal_pair(scheme, adjacency):
 
 @pytest.mark.parametrize("adjacency", NEIGHBOURS)
 @pytest.mark.parametrize("scheme", SCHEMES[:2], ids=lambda s: s.overflow.value)
+@pytest.mark.long
 def test_an_audit_never_finds_more_than_is_proven(scheme, adjacency):
     """Antipodal data, one step: the measured delta is below the proven one, and close to the true one."""
     one, two = antipodal_pair(scheme, adjacency)

@@ -7,6 +7,9 @@ import math
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
+import numpy as np
+from numpy.typing import NDArray
+
 from .._public import public
 from ..errors import InvalidArgumentError
 from ..scheme import CappedPoisson, Overflow
@@ -49,6 +52,13 @@ class Bounds(NamedTuple):
 
     lower: float
     upper: float
+
+
+class Brackets(NamedTuple):
+    """Proven intervals of several answers, as two arrays."""
+
+    lower: NDArray[np.float64]
+    upper: NDArray[np.float64]
 
 
 @public

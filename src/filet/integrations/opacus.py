@@ -59,8 +59,9 @@ class CappedPrivacyEngine(PrivacyEngine):
     ...     optimizer.zero_grad()
     ...     torch.nn.functional.cross_entropy(model(x), y).backward()
     ...     optimizer.step()
-    >>> tuple(x.shape), round(engine.get_epsilon(delta=1e-5), 2)
-    ((64, 3), 1.98)
+    >>> from filet import round_up
+    >>> tuple(x.shape), round_up(engine.get_epsilon(delta=1e-5), 3)
+    ((64, 3), '1.99')
 
     Guarantees: every batch has `max_batch_size` rows (with several ranks, an equal share). Padding contributes exactly
     zero, whatever the model makes of it; with ghost clipping, a model that makes it infinite is an error. The noisy sum is
@@ -80,7 +81,8 @@ class CappedPrivacyEngine(PrivacyEngine):
         secure: draw batches from AES-256 (Opacus's `secure_mode` is about the noise). None: as `filet.Sampler` does.
         physical_batch_size: rows that memory holds; a divisor of `max_batch_size`. Every batch then comes in parts of so
             many rows, with one `optimizer.step()` each, of which the last of a batch adds the noise and is counted.
-        analysis: "refined", or, to compare, "note" or "union".
+        analysis: "refined" (the default, the tightest), or, to compare, "swap" (Theorem 2 alone), "note" (Ganesh, 2025)
+            or "union" (plain Poisson plus the chance of any overflow).
         secure_mode: Opacus's.
     """
 

@@ -159,15 +159,13 @@ def delta_of_epsilon(curve: PrivacyCurve, *, max_epsilon: float | None = None, p
         raise InvalidArgumentError("the run has no finite epsilon at delta=1e-12; pass max_epsilon")
     epsilons = np.linspace(0.0, top if top > 0.0 else 1.0, checked_points(points))
     attack = _zero_others(curve)
-    bounds, reached = [], []
-    for value in reported(epsilons.tolist(), progress, lambda one: f"epsilon {one:g}"):
-        bounds.append(curve.delta_bounds(value))
-        reached.append(min(attack.delta_bounds(value).lower, bounds[-1].upper))
+    asked = reported([curve, attack], progress, lambda one: "the attack" if one is attack else "the analysis")
+    proven, reached = (one.delta_bounds(epsilons) for one in asked)
     arrays = {
         "epsilon": epsilons,
-        "delta_upper": np.array([b.upper for b in bounds]),
-        "delta_lower": np.array([b.lower for b in bounds]),
-        "delta_attack": np.array(reached),
+        "delta_upper": np.asarray(proven.upper),
+        "delta_lower": np.asarray(proven.lower),
+        "delta_attack": np.minimum(reached.lower, proven.upper),
     }
     return Columns(arrays, _describe_curve(curve))
 
@@ -214,8 +212,8 @@ def _attack_power(curve: PrivacyCurve, rates: Array) -> Array:
         return rates.copy()
     top = max(attack.epsilon(1e-9), 0.1)
     grid = np.concatenate([np.linspace(0.0, 1.0, 41) ** 1.5 * top, [2.0 * top]])
-    each = [attack.delta_bounds_each_direction(float(e)) for e in grid]
-    forward, backward = (np.array([bounds[side].lower for bounds in each]) for side in (0, -1))
+    each = attack.delta_bounds_each_direction(grid)
+    forward, backward = (np.asarray(each[side].lower) for side in (0, -1))
     power = np.zeros_like(rates)
     for one, other in ((forward, backward), (backward, forward)):
         # power(f) = inf over thresholds a of H_a + a f. Between two grid points H_a is at least its value at the right

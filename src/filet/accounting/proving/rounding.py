@@ -6,8 +6,9 @@ Fourier transforms err by the stated small multiples of the unit. Errors widen b
 
 from __future__ import annotations
 
-import math
 from typing import Any, TypeVar
+
+import numpy as np
 
 _Number = TypeVar("_Number", float, Any)  # a float, or an array of them
 
@@ -54,6 +55,6 @@ def down(value: _Number, error: float = OUTWARD) -> _Number:
     return value * (1.0 - error)
 
 
-def expm1_or_infinite(value: float) -> float:
+def expm1_or_infinite(value: Any) -> Any:
     """e^value - 1 for a small error in the exponent; infinite, and so refused, where it is not small."""
-    return math.expm1(value) if value < 0.1 else math.inf
+    return np.where(value < 0.1, np.expm1(np.minimum(value, 0.1)), np.inf)[()]
