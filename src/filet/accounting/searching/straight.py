@@ -43,6 +43,7 @@ _AMPLITUDE, _NODES = 12.0, 3e4  # of lines that are read without a second though
 _INFINITE = 1e-3  # of delta: the most that infinite losses may take
 _BELOW = math.sqrt(3.0)  # over the shift from above: what smoothing costs is taken off where it is bounded
 _FINER = 2.0  # cells of a delta, over those of an epsilon, which is less sensitive
+_NO_TILTS = np.zeros(0)
 _DELTA = 1e-3  # the promised relative width of a delta bracket
 
 
@@ -166,7 +167,9 @@ def bracket_delta(run: Run, drawing: Drawing, guesses: Guesses, bracket: DeltaBr
 def _plan(guess: Guess, *, above: bool, sharper: float = 1.0) -> LinePlan:
     plan = guess.line.plan
     shift = plan.shift / sharper
-    return replace(plan, shift=shift if above else max(shift, min(_BELOW * shift, WIDEST_SHIFT)))
+    if above:  # where aliases do no harm
+        return replace(plan, shift=shift, tilts=_NO_TILTS)
+    return replace(plan, shift=max(shift, min(_BELOW * shift, WIDEST_SHIFT)))
 
 
 def shows_at_most(run: Run, drawn: Drawn | None, epsilon: float, log_delta: float) -> bool:
@@ -176,4 +179,4 @@ def shows_at_most(run: Run, drawn: Drawn | None, epsilon: float, log_delta: floa
     if abs(drawn.log_delta - log_delta) > 0.1 or drawn.other.log_delta >= log_delta:
         return False
     view = run.view([one.reversed() for one in drawn.cells], above=True)
-    return proves(Evidence(view, [drawn.other.line.plan]), epsilon, log_delta)
+    return proves(Evidence(view, [_plan(drawn.other, above=True)]), epsilon, log_delta)
