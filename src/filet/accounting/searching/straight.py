@@ -5,10 +5,11 @@ Whoever finds the result too wide, or gets none, takes the long way (`refinement
 
 from __future__ import annotations
 
+import functools
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Protocol
+from typing import ParamSpec, Protocol, TypeVar
 
 import numpy as np
 
@@ -35,6 +36,8 @@ from .sketches import (
 )
 from .tilts import WIDEST_SHIFT
 
+_P = ParamSpec("_P")
+_T = TypeVar("_T")
 MOST_PHASES = 8
 LEAST_STEPS = 5
 _LEAST_EPSILON = 1e-4  # below it lines are long, and crude bounds may do
@@ -80,6 +83,19 @@ class Drawn:
     cells: list[Cells | Laws]
 
 
+def _sketchy(method: Callable[_P, _T | None]) -> Callable[_P, _T | None]:
+    """What is beyond floats in a sketch is left to the long way."""
+
+    @functools.wraps(method)
+    def wrapped(*args: _P.args, **kwargs: _P.kwargs) -> _T | None:
+        try:
+            return method(*args, **kwargs)
+        except (ArithmeticError, IndexError, ValueError):
+            return None
+
+    return wrapped
+
+
 class Drawing:
     """A sketch of a run; `lent` holds what lending gives for each part, where it helps."""
 
@@ -96,6 +112,7 @@ class Drawing:
                 rows.append(sketch_law(part.law, points))
         self.sketch = Sketch.of(rows, np.array([float(part.steps) for part in run.parts]), gaussian)
 
+    @_sketchy
     def at_delta(self, log_delta: float, *, both: bool) -> Drawn | None:
         """For epsilon(delta); `both` if the other direction is asked for, too."""
         table, back = self.sketch.tables(log_delta)
@@ -105,6 +122,7 @@ class Drawing:
         other = guess_at_epsilon(back, guess.epsilon, log_delta, 10 * _SMOOTHING) if both else None
         return Drawn(log_delta, guess, other, self._cells(guess, other, self.run.cells))
 
+    @_sketchy
     def at_epsilon(self, epsilon: float, log_delta: float, *, both: bool) -> Guesses | None:
         """For delta(epsilon), which is about the given one, or as far as anybody knows."""
         table, back = self.sketch.tables(log_delta)
