@@ -59,7 +59,7 @@ def points_within(piece: Piece, reach: float, width: float) -> Array:
 
 def _equal(low: float, high: float, count: int) -> Array:
     """`np.linspace`, quicker."""
-    points = low + np.arange(count) * ((high - low) / (count - 1))
+    points: Array = low + np.arange(count, dtype=np.float64) * ((high - low) / (count - 1))
     points[-1] = high
     return points
 

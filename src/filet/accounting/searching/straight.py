@@ -9,6 +9,7 @@ import functools
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import ParamSpec, Protocol, TypeVar
 
 import numpy as np
@@ -100,17 +101,22 @@ class Drawing:
     """A sketch of a run; `lent` holds what lending gives for each part, where it helps."""
 
     def __init__(self, run: Run, lent: Sequence[Laws | None], gaussian: float, reach: float) -> None:
-        self.run, self.lent = run, lent
-        self.points: list[Points | None] = []
+        self.run, self.lent, self._gaussian, self._reach = run, lent, gaussian, reach
+
+    @cached_property
+    def points(self) -> list[Points | None]:
+        parts = zip(self.run.parts, self.lent, strict=True)
+        return [None if law else points_of(part.law, self._reach) for part, law in parts]
+
+    @cached_property
+    def sketch(self) -> Sketch:
         rows = []
-        for part, law in zip(run.parts, lent, strict=True):
+        for part, law, points in zip(self.run.parts, self.lent, self.points, strict=True):
             if law:
-                self.points.append(None)
                 rows.append(sketch_discrete(law.forward))
-            else:
-                self.points.append(points := points_of(part.law, reach))
+            elif points:
                 rows.append(sketch_law(part.law, points))
-        self.sketch = Sketch.of(rows, np.array([float(part.steps) for part in run.parts]), gaussian)
+        return Sketch.of(rows, np.array([float(part.steps) for part in self.run.parts]), self._gaussian)
 
     @_sketchy
     def at_delta(self, log_delta: float, *, both: bool) -> Drawn | None:
@@ -131,7 +137,8 @@ class Drawing:
             return None
         return guess, guess_at_epsilon(back, epsilon, guess.log_delta, 10 * _SMOOTHING) if both else None
 
-    def cells(self, guesses: Guesses, finer: float) -> Drawn:
+    @_sketchy
+    def cells(self, guesses: Guesses, finer: float) -> Drawn | None:
         """Cells that are fitted to what was guessed, so many times those of an epsilon."""
         guess, other = guesses
         return Drawn(guess.log_delta, guess, other, self._cells(guess, other, int(self.run.cells * finer)))
@@ -170,6 +177,8 @@ def bracket_delta(run: Run, drawing: Drawing, guesses: Guesses, bracket: DeltaBr
     finer, log_delta = _FINER, guesses[0].log_delta
     for _ in range(2):
         drawn = drawing.cells(guesses, finer)
+        if drawn is None:
+            return None
         for above in (True, False):
             view = run.view(drawn.cells, above=above)
             if view.infinite > 0.1 * _DELTA * math.exp(log_delta) or not view.resolved:
