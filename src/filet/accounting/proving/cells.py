@@ -14,9 +14,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from ..._rounding import DROPPED, RESOLVED, SUM_ERROR, UNDERFLOW
 from ...errors import NotCertifiedError
 from .loss_law import Array, LossLaw, Piece
-from .rounding import DROPPED, RESOLVED, SUM_ERROR, UNDERFLOW
 
 
 @dataclass(frozen=True)

@@ -12,17 +12,19 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from copy import copy
 from dataclasses import dataclass, replace
 
 import numpy as np
 
+from ..._rounding import MASS_ERROR, NEGLIGIBLE, PHASE_ERROR, RESOLVED, TRANSFORM_ERROR, UNIT
 from .cells import Discrete
 from .loss_law import Array
-from .rounding import MASS_ERROR, NEGLIGIBLE, PHASE_ERROR, RESOLVED, TRANSFORM_ERROR, UNIT
-from .transform import Complex, by_powers, by_series, characteristic
+from .transform import Complex, by_powers, by_series, characteristic, powers_error
 
 _BLOCK = 250_000  # losses of one block, a size that fits the processor's cache
-_FEW, _FEW_IN_BLOCKS = 512, 400  # frequencies up to which multiplication is the quickest way
+_FEW, _FEW_IN_BLOCKS = 512, 8_000  # frequencies up to which multiplication is the quickest way; for several phases
+_SEVERAL = 8
 _LOWEST = -1e300  # in place of -inf, which cannot be taken off itself
 _MOST_SAMPLES = 200_000  # of one look for decay; more would cost more than they save
 _NEAR_ZERO = np.geomspace(1e-6, 1.0, 200)  # frequencies at which decay is looked for, in units of 1 / deviation
@@ -124,52 +126,31 @@ class Composition:
         log_bound = (-0.5 * self.gaussian) * (u * u)
         log_f, relative, size = log_bound.astype(complex), np.full(count, 8 * UNIT), np.hypot(c, u)
         log_value, centre = 0.5 * self.gaussian * (c * c + c), self.gaussian * (c + 0.5)
-        logs, bounds = [], []
-        for one in self.tilted(c):
-            values, own = one.transform(spacing, count)
-            error = one.error(size, own)
-            bounds.append(np.abs(values) + error)
-            with np.errstate(divide="ignore"):
-                logs.append(np.log(values))
-            log_f += one.steps @ logs[-1]
-            log_bound += one.steps @ np.log(bounds[-1])
-            relative += one.steps @ (error / bounds[-1])
-            log_value += float(one.steps @ one.log_scale)
-            centre += float(one.steps @ one.centre)
+        jump = _Jump(c, self.tilted(c), self.big, u) if self.jump else None
+        for number, whole in enumerate(self.tilted(c)):
+            log_value += float(whole.steps @ whole.log_scale)
+            centre += float(whole.steps @ whole.centre)
+            for rows in whole.slices(count):
+                one = whole.rows(rows)
+                values, own = one.transform(spacing, count)
+                error = one.error(size, own)
+                bound = np.abs(values) + error
+                with np.errstate(divide="ignore"):
+                    log_f += one.steps @ np.log(values)
+                log_bound += one.steps @ np.log(bound)
+                relative += one.steps @ (error / bound)
+                if jump:
+                    jump.add(number, rows, one, values, bound, size)
         relative += 4 * UNIT * np.abs(log_f.imag)
         # Hopeless where the steps are so many that their roundings drown the transform; infinite errors are refused.
         with np.errstate(over="ignore"):
             bound_f = np.exp(log_bound)
-        if self.jump:
-            return self._with_jump(c, u, (log_f, relative, bound_f), logs, bounds, (log_value, centre))
         np.minimum(log_f.real, 600.0, out=log_f.real)
         values = np.exp(log_f)
+        if jump:
+            rounding = bound_f * (jump.error + jump.size * relative)
+            return Spectrum(values * jump.total, rounding, log_value + jump.top, centre)
         return Spectrum(values, bound_f * relative, log_value, centre)
-
-    def _with_jump(self, c: float, u: Array, whole: tuple[Complex, Array, Array], logs: list[Complex],
-                   bounds: list[Array], scale: tuple[float, float]) -> Spectrum:  # fmt: skip
-        """The sum over phases in which one factor is exchanged for a loss above the cap.
-
-        Proof: engine.md#rare-large-losses
-        """
-        log_f, relative, bound_f = whole
-        tilted, jumps = self.tilted(c), [Tilted(c, block) for block in self.big]
-        with np.errstate(invalid="ignore"):
-            odds = [np.log(one.steps) + jump.log_scale - one.log_scale
-                    for one, jump in zip(tilted, jumps, strict=True)]  # fmt: skip
-        top = float(np.logaddexp.reduce(np.concatenate(odds)))  # of the sum, so that no value is above one
-        total, rounding = np.zeros(u.size, complex), np.zeros(u.size)
-        spacing = float(u[1]) if u.size > 1 else 1.0
-        for one, jump, log_one, bound, odd in zip(tilted, jumps, logs, bounds, odds, strict=True):
-            hit = np.isfinite(jump.log_scale)  # phases with losses above the cap
-            weight = np.where(hit, np.exp(odd - top), 0.0)[:, None]
-            values, own = jump.transform(spacing, u.size)
-            error = jump.error(np.hypot(c, u), own)
-            turn = 1j * u * (jump.centre - one.centre)[:, None]
-            total += (weight * values * np.exp(log_f - log_one + turn)).sum(axis=0)
-            others = weight * bound_f / bound
-            rounding += (others * (error + (np.abs(values) + error) * relative)).sum(axis=0)
-        return Spectrum(total, rounding, scale[0] + top, scale[1])
 
     @property
     def weight_margin(self) -> float:
@@ -214,6 +195,35 @@ class Spectrum:
     centre: float
 
 
+class _Jump:
+    """The sum over phases in which one factor is exchanged for a loss above the cap, relative to the product of all.
+
+    Proof: engine.md#rare-large-losses
+    """
+
+    def __init__(self, c: float, tilted: list[Tilted], big: list[Block], u: Array) -> None:
+        self.u, self.jumps = u, [Tilted(c, block) for block in big]
+        with np.errstate(invalid="ignore"):
+            self.odds = [np.log(one.steps) + jump.log_scale - one.log_scale
+                         for one, jump in zip(tilted, self.jumps, strict=False)]  # fmt: skip
+        # of the sum, so that no value is above one
+        self.top = float(np.logaddexp.reduce(np.concatenate(self.odds))) if big else 0.0
+        self.total, self.error, self.size = np.zeros(u.size, complex), np.zeros(u.size), np.zeros(u.size)
+
+    def add(self, number: int, rows: slice, one: Tilted, values: Complex, bound: Array, size: Array) -> None:
+        """Add some phases of a block, whose transforms without the jump are `values`, of a modulus below `bound`."""
+        jump = self.jumps[number].rows(rows)
+        hit = np.isfinite(jump.log_scale)  # phases with losses above the cap
+        weight = np.where(hit, np.exp(self.odds[number][rows] - self.top), 0.0)[:, None]
+        spacing = float(self.u[1]) if self.u.size > 1 else 1.0
+        found, own = jump.transform(spacing, self.u.size)
+        error = jump.error(size, own)
+        turn = np.exp(1j * self.u * (jump.centre - one.centre)[:, None])
+        self.total += (weight * found * turn / values).sum(axis=0)
+        self.error += (weight / bound * error).sum(axis=0)
+        self.size += (weight / bound * (np.abs(found) + error)).sum(axis=0)
+
+
 class Tilted:
     """One step's losses of each phase under the tilted law e^{c L} P / E[e^{c L}], counted from their mean `centre`.
 
@@ -230,12 +240,29 @@ class Tilted:
         self.weights, self.log_scale = weights / total[:, None], np.log(total) + top
         self.centre = (self.weights * block.loss).sum(axis=1)
         self.away = block.loss - self.centre[:, None]
-        self.distance = np.abs(self.away)
-        first = self.weights * self.distance
-        self.spread, self.deviation = first.sum(axis=1), np.sqrt((first * self.distance).sum(axis=1))
+        distance = self.distance
+        first = self.weights * distance
+        self.spread, self.deviation = first.sum(axis=1), np.sqrt((first * distance).sum(axis=1))
         self.slope = (PHASE_ERROR + MASS_ERROR) * (
             self.spread + np.abs(self.centre) + block.size
         )  # of the error in |z|
+
+    @property
+    def distance(self) -> Array:
+        return np.asarray(np.abs(self.away))
+
+    def slices(self, count: int) -> list[slice]:
+        """The phases in turn, so few at once that their transforms at `count` frequencies fit the processor's cache."""
+        most = max(1, _BLOCK // count)
+        return [slice(first, first + most) for first in range(0, self.steps.size, most)]
+
+    def rows(self, rows: slice) -> Tilted:
+        """Some of the phases."""
+        if rows.stop - rows.start >= self.steps.size:
+            return self
+        some = copy(self)
+        vars(some).update({name: value[rows] for name, value in vars(self).items()})
+        return some
 
     def transform(self, spacing: float, count: int) -> tuple[Complex, Array]:
         """E_c[e^{i u (L - centre)}] at u = j spacing, j < count, one row a phase, and a bound of its own error.
@@ -244,8 +271,8 @@ class Tilted:
         power series, exact to rounding; the rest, often a tiny share of the mass, through the fast transform.
         Proof: engine.md#the-transform-of-a-discrete-loss
         """
-        if count <= (_FEW if self.steps.size < 8 else _FEW_IN_BLOCKS):
-            own = (16 * count + self.away.shape[1]) * UNIT  # a sum of as many terms as there are losses
+        if count <= (_FEW if self.steps.size < _SEVERAL else _FEW_IN_BLOCKS):
+            own = powers_error(self.away.shape[1], count)
             return by_powers(self.away, self.weights, spacing, count), np.full(self.steps.size, own)
         values, shares = np.zeros((self.steps.size, count), complex), np.zeros(self.steps.size)
         limit = spacing * (count - 1)

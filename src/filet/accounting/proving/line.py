@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from scipy.special import i0e, i1e
 
+from ..._rounding import UNIT, expm1_or_infinite
 from .composition import Composition, Spectrum
 from .loss_law import Array
-from .rounding import UNIT, expm1_or_infinite
 from .transform import Complex
 
 _MANY_NODES = 100  # from here on it pays to look where the transform dies out
@@ -37,14 +38,14 @@ class Reading:
     """A smoothed delta at one point, in units of e^{log_unit}: estimate, slope, and bounds of what it may be off.
 
     |estimate - alias - smoothed delta| <= error with the unknown alias in [0, `alias`], and the smoothed delta exceeds
-    the true one by at most `excess`.
+    the true one by at most `excess`. Numbers, or arrays for several points at once.
     """
 
-    value: float
-    slope: float
-    error: float
-    alias: float
-    excess: float
+    value: Any
+    slope: Any
+    error: Any
+    alias: Any
+    excess: Any
 
 
 def smoothing_transform(z: Complex, s: float, beta: float) -> Complex:
@@ -102,6 +103,7 @@ class Line:
         away = np.abs(gap) * self.period
         with np.errstate(divide="ignore", invalid="ignore"):
             series = log_bounds - away - np.log(-np.expm1(-away))
+        series = np.where(np.isnan(series), np.inf, series)
         return [(gap[side], series[side]) for side in (gap > 0, gap < 0)]
 
     @property
@@ -127,7 +129,7 @@ class Line:
             if cut < limit:
                 self.truncation += largest * bound * (1.0 / cut + w / cut**2) / math.pi
                 limit, left_out = cut, bound
-        most = max(1_000, _MOST_NODES // self.composition.rows)
+        most = max(6_000, _MOST_NODES // self.composition.rows)
         count = most if not limit / w < most else math.ceil(limit / w) + 1
         if count >= most:
             count, limit, left_out = most, most * w, 1.0
@@ -142,7 +144,9 @@ class Line:
         size = np.abs(self.f)
         self.total, self.turning = float(size.sum()), float(size @ self.u) * (1 + count * UNIT)
         self._sample_excess(spectrum.values, spectrum.rounding, z, end, left_out)
-        self.rows = np.array([self.f, self.g, self.f * self.u])  # of value, excess and slope
+        self.few, columns = math.isqrt(count - 1) + 1, np.stack([self.f, self.g, self.f * self.u], axis=1)
+        padded = np.concatenate([columns, np.zeros((-count % self.few, 3))]).reshape(-1, self.few, 3)
+        self.folded = padded.transpose(1, 0, 2).reshape(self.few, -1)
         return spectrum
 
     def _sample_excess(self, values: Complex, rounding: Array, z: Complex, limit: float, left_out: float) -> None:
@@ -169,31 +173,32 @@ class Line:
         summed = rounding + np.abs(values) * ((len(self.u) + 16) * UNIT)
         self.excess_error = float((np.abs(shape) * summed).sum()) + beyond
 
-    def log_unit(self, e: float) -> float:
+    def log_unit(self, e: Any) -> Any:
         return self.log_scale - self.c * e
 
-    def read(self, e: float) -> Reading:
-        """The smoothed delta at e (epsilon shifted by the caller). Proof: engine.md#rounding"""
-        sums = self.rows @ np.exp(((self.centre - e) * 1j) * self.u)
-        value, excess = float(sums[0].real), float(sums[1].real) + self.excess_error
-        slope = float(sums[2].imag) - self.c * value
+    def read(self, e: Any) -> Reading:
+        """The smoothed delta at e, one or several (epsilon shifted by the caller). Proof: engine.md#rounding"""
+        # The turn at node a few + b is that at a few times that at b.
+        small, large = (
+            np.exp(np.multiply.outer(e - self.centre, -1j * u)) for u in (self.u[: self.few], self.u[:: self.few])
+        )
+        sums = (large[..., None, :] @ (small @ self.folded).reshape(*large.shape, 3))[..., 0, :]
+        value, excess = sums[..., 0].real, sums[..., 1].real + self.excess_error
+        slope = -self.c * value + sums[..., 2].imag
         error = self.rounding + self.truncation + self.total * (len(self.u) + 16) * UNIT
-        error += 4 * UNIT * self.turning * (abs(e) + abs(self.centre))
+        error = error + 4 * UNIT * self.turning * (abs(e) + abs(self.centre))
         # the relative error of e^{log_unit} itself, and of the weights
         scale_error = 4 * UNIT * (abs(self.log_scale) + abs(self.c * e) + 4)
         relative = self.margin + expm1_or_infinite(scale_error)
-        error += (abs(value) + error) * relative
-        excess = max(excess, 0.0) * (1.0 + relative)
-        alias = self._alias(e)
-        if not math.isfinite(value + error + excess):
-            return Reading(math.nan, 0.0, math.inf, math.inf, math.inf)
-        return Reading(value, slope, error, alias, excess)
+        error = error + (abs(value) + error) * relative
+        excess = np.maximum(excess, 0.0) * (1.0 + relative)
+        return Reading(value, slope, error, self._alias(e), excess)
 
-    def _alias(self, e: float) -> float:
+    def _alias(self, e: Any) -> Any:
         """Bound of all other periods: geometric series of Chernoff's bounds. Proof: engine.md#aliasing"""
-        ends = [float((series + gap * e).min(initial=math.inf)) for gap, series in self.sides]
-        # twice, for the rounding of the exponents
-        return 2.0 * sum(math.exp(v) for v in ends) if ends and all(v <= 700.0 for v in ends) else math.inf
+        ends = [(np.multiply.outer(e, gap) + series).min(axis=-1, initial=np.inf) for gap, series in self.sides]
+        with np.errstate(over="ignore"):  # twice, for the rounding of the exponents
+            return 2.0 * (np.exp(ends[0]) + np.exp(ends[1])) if ends else np.full(np.shape(e), np.inf)
 
     def log_values(self, e: Array) -> Array:
         """log of the smoothed delta at several e, without error bounds; -inf where the estimate is not positive."""

@@ -9,12 +9,12 @@ import math
 from dataclasses import replace
 
 from ..._binomial import CapWeights, cap_weights, hazard, relative_error
+from ..._rounding import LIGHTEST, UNDERFLOW
 from ...errors import NotCertifiedError
 from ...scheme import CappedPoisson, Overflow
 from ..terms import Adjacency, Analysis
 from .lending import Step, lendable
 from .loss_law import Atom, LossLaw, Piece
-from .rounding import LIGHTEST, UNDERFLOW
 
 _LARGEST = 10**15
 

@@ -27,6 +27,13 @@ class Focus:
     log_weight: Array
 
 
+def any_of(parts: Sequence[Focus], units: Sequence[float], cells: int) -> Focus:
+    """What matters to any of several questions: the largest of their weights, each in a (logarithmic) unit of its own."""
+    loss = np.unique(np.concatenate([part.loss for part in parts]))
+    weights = [np.interp(loss, part.loss, part.log_weight) - unit for part, unit in zip(parts, units, strict=True)]
+    return Focus(cells, loss, np.max(weights, axis=0))
+
+
 _FADING = np.cumsum(0.25 * 1.25 ** np.arange(16.0))  # distances of cells beyond those that matter, up to 35 deviations
 
 

@@ -14,6 +14,7 @@ from ..proving.view import View
 from .grids import Focus
 
 _TABLE = 16  # points at which the weight of a loss is tabulated
+_KINK = 1e4  # squared deviations in units of the tilt; a smooth saddle point has twice -log delta
 _NEARLY_GAUSSIAN = 0.08  # sums with a smaller absolute skewness count as such
 
 
@@ -43,8 +44,13 @@ def saddle(composition: Composition, epsilon: float) -> float:
         value = slope - 1.0 / c - 1.0 / (c + 1.0) - epsilon
         low, high = (log_c, high) if value < 0 else (low, log_c)
         step = -value / (c * (curvature + c**-2 + (c + 1.0) ** -2))
-        if abs(step) < 0.02 or high - low < 0.02:
+        # A trace of a large loss makes a kink in the transform: right of it slope and curvature are huge, and mislead.
+        kink = value > 0.0 and c * c * curvature > _KINK
+        if high - low < 0.02:
+            return math.exp(low if kink else log_c)
+        if abs(step) < 0.02 and not kink:
             break
+        step = min(step, -0.02) if kink else step
         log_c += min(max(step, -3.0), 3.0)
         if not low < log_c < high:
             log_c = 0.5 * (low + high)

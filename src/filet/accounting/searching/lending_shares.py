@@ -6,6 +6,7 @@ Nothing here can make a bound wrong; it decides how tight the bound is, and whet
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -18,9 +19,9 @@ from ..proving.line import log_peak
 from ..proving.loss_law import Array
 from ..proving.tails import threshold, upper
 from ..terms import Adjacency
-from .grids import Focus
+from .grids import Focus, any_of
 
-_KNOTS = 20
+KNOTS = 20
 _PACES = (0.9, 0.7, 0.5, 0.7, 0.5, 0.5, 0.4, 0.0)  # damping of each round: faster for few lenders, but many overshoot
 _JUDGED = 2  # last rounds that are compared
 _LEAST_LIGHT = 1e-250  # w and tau below it: cuts never happen, and products lose their digits
@@ -48,24 +49,34 @@ class Shares:
     tilt: Array
 
     def at(self, loss: Array) -> tuple[Array, Array]:
-        """Shares (nodes, lenders) and tilts at the nodes, the tilts improved by two steps of Newton's method."""
-        where = np.abs(loss) if self.step.adjacency is Adjacency.REPLACE_ONE else loss
-        t = np.log(np.maximum(np.expm1(where) / self.step.p + 1.0, _TINY))
+        """Shares (nodes, lenders) and tilts at the nodes."""
+        where, t = places(self.step, loss)
         share = np.stack([np.interp(t, self.knots, row) for row in self.share])
-        tilt = np.interp(t, self.knots, self.tilt)
-        low, _, _, m1, _ = self.step.masses(where)
-        lent = share * low.down * self.step.levels[:, None]
-        for _ in range(2):
-            tilt = _newton(self.step, m1.down, lent, tilt)
-        return share.T, tilt
+        return improved(self.step, where, share, np.interp(t, self.knots, self.tilt))
+
+
+def places(step: Step, loss: Array) -> tuple[Array, Array]:
+    """The losses that masses are for, and where nodes stand among knots."""
+    where = np.abs(loss) if symmetric(step) else loss
+    return where, np.log(np.maximum(np.expm1(where) / step.p + 1.0, _TINY))
+
+
+def improved(step: Step, where: Array, share: Array, tilt: Array) -> tuple[Array, Array]:
+    """Shares (nodes, lenders) and tilts at the nodes, the tilts improved by two steps of Newton's method."""
+    low, _, _, m1, _ = step.masses(where)
+    lent = share * low.down * step.levels
+    for _ in range(2):
+        tilt = newton(step, m1.down, lent, tilt)
+    return share.T, tilt
 
 
 @dataclass(frozen=True)
 class Query:
-    """A run of `steps` such steps, asked for epsilon at delta."""
+    """A run of `steps` such steps, asked for epsilon at delta, or at all deltas from that to a `highest`."""
 
     steps: int
     log_delta: float
+    highest: float | None = None
 
 
 def lenders(cap: int, sigma: float) -> int:
@@ -86,7 +97,7 @@ def _within(value: Array, low: float, high: float) -> Array:
     return np.minimum(np.maximum(value, low), high)
 
 
-def _newton(step: Step, m1: Array, lent: Array, tilt: Array) -> Array:
+def newton(step: Step, m1: Array, lent: Array, tilt: Array) -> Array:
     """One step towards the tilt at which M is largest: m_1 e^{l-i} = sum k mu_k e^{-kl-k^2 i}."""
     k, i = np.arange(1.0, step.lenders + 1.0)[:, None], 0.5 / step.sigma**2
     e = lent * np.exp(_within(-k * tilt - k * k * i, -700.0, 600.0))
@@ -97,33 +108,38 @@ def _newton(step: Step, m1: Array, lent: Array, tilt: Array) -> Array:
 
 
 def choose(step: Step) -> Shares:
-    """A damped fixed point of "a unit of mass is worth as much at home as lent", at each knot; the best round is kept."""
+    """What to lend, at knots that suit the noise."""
+    knots = np.linspace(-3.0, min(2.0 / step.sigma**2 + 10.0 / step.sigma, _LARGEST_LOSS), KNOTS)
+    share, tilt = np.full((step.lenders, KNOTS), 0.5), np.full(KNOTS, -1.0)
+    return Shares(step, knots, *settle(step, knots, share, tilt, _PACES))
+
+
+def settle(step: Step, knots: Array, share: Array, tilt: Array, paces: Sequence[float]) -> tuple[Array, Array]:
+    """A damped fixed point of "a unit of mass is worth as much at home as lent", at each knot; the better last round is kept."""
     sigma, p = step.sigma, step.p
     k = np.arange(1.0, step.lenders + 1.0)[:, None]
-    knots = np.linspace(-3.0, min(2.0 / sigma**2 + 10.0 / sigma, _LARGEST_LOSS), _KNOTS)
     loss = np.log1p(p * np.expm1(knots))
     replaced = step.adjacency is Adjacency.REPLACE_ONE
     if step.adjacency is not Adjacency.ADD_REMOVE:
         loss = np.maximum(loss, 1e-3 * p)
     low, low2, m0, m1, top2 = (both.down for both in step.masses(loss))
     c, second = np.full_like(loss, step.weights.c), top2 if replaced else None
-    share, tilt = np.full((step.lenders, _KNOTS), 0.5), np.full(_KNOTS, -1.0)
-    best, kept_share, kept_tilt = np.full(_KNOTS, np.inf), share, tilt
-    hit, home = np.full(share.shape, p), np.broadcast_to(low2, share.shape) if replaced else None
-    for number, pace in enumerate(_PACES):
-        lent = share * low * step.levels[:, None]
-        tilt = _newton(step, m1, lent, _newton(step, m1, lent, tilt))
+    best, kept_share, kept_tilt = np.full(loss.shape, np.inf), share, tilt
+    hit, home = np.broadcast_to(p, share.shape), np.broadcast_to(low2, share.shape) if replaced else None
+    for number, pace in enumerate(paces):
+        lent = share * low * step.levels
+        tilt = newton(step, m1, lent, newton(step, m1, lent, tilt))
         mass, theta = cover(step, m0, m1, lent, tilt)
-        if number >= len(_PACES) - _JUDGED:
+        if number >= len(paces) - _JUDGED:
             own = upper(hit, (1.0 - share) * low, home, 1.0 / sigma)
-            value = np.add(*top(step, c, mass, second, theta, 0)) + (step.levels[:, None] * own).sum(axis=0)
+            value = np.add(*top(step, c, mass, second, theta, 0)) + (step.levels * own).sum(axis=0)
             better = value < best
             best = np.where(better, value, best)
             kept_share, kept_tilt = np.where(better, share, kept_share), np.where(better, tilt, kept_tilt)
         if pace:
             goal = _goal(step, k, tilt, low, low2, threshold(c, mass, second, 1.0 / sigma)[0])
             share = share + pace * (goal - share)
-    return Shares(step, knots, kept_share, kept_tilt)
+    return kept_share, kept_tilt
 
 
 def _goal(step: Step, k: Array, tilt: Array, low: Array, low2: Array, x: Array) -> Array:
@@ -157,10 +173,14 @@ def first_nodes(step: Step, query: Query, count: int = _LOOK) -> Array:
     return np.asarray(loss[np.append(True, np.diff(loss) > 1e-15)])
 
 
+def rare(query: Query) -> float:
+    """A chance that does not matter even if every step has it."""
+    return math.exp(max(query.log_delta, -640.0) + math.log(_RARE) - math.log(query.steps))
+
+
 def _enough(loss: Array, value: Array, query: Query) -> tuple[float, float]:
     """The range of losses that matters: up to where no step of the run is likely to be, with room to spare."""
-    rare = math.exp(max(query.log_delta, -640.0) + math.log(_RARE) - math.log(query.steps))
-    far = np.flatnonzero(value <= rare)
+    far = np.flatnonzero(value <= rare(query))
     return float(loss[0]), float(loss[far[0]] if far.size else loss[-1])
 
 
@@ -246,11 +266,33 @@ def _rough(loss: Array, part: Array, query: Query, *, both: bool) -> float:
     return max(_chernoff(_coarse(*way), query)[1] for way in ways)
 
 
-def laws(step: Step, query: Query, focus: Focus | None = None, nodes: int = _NODES) -> Laws | None:
-    """Dominating losses of one step by lending, for the query; None if that gains next to nothing over Theorem 2.
+@dataclass(frozen=True)
+class Seen:
+    """A first look at a step whose lending is worth its time: what it lends, and the profile at nodes that suit any run."""
 
-    `focus` says which losses matter, if somebody knows; each direction has about `nodes` nodes of its own.
-    """
+    shares: Shares
+    loss: Array
+    part: Array
+
+    def nodes(self, query: Query, focus: Focus | None, nodes: int, around: int = _AROUND, *, back: bool) -> Array:
+        """Nodes fitted to the query, in one direction and in the order of that direction."""
+        pair = reverse(self.loss, self.part) if back else (self.loss, self.part)
+        coarse, corners = _coarse(*pair), vertices(*pair)
+        focus = replace(focus, cells=nodes) if focus else tilt_focus(coarse, query, nodes)[0]
+        if query.highest is not None:
+            both = focus, tilt_focus(coarse, Query(query.steps, query.highest), nodes)[0]
+            focus = any_of(both, [_log_total(coarse, one) for one in both], nodes + nodes // 2)
+        fine = fitted_nodes(coarse, focus, *_enough(*corners, query))
+        return np.unique(np.concatenate([fine, _single(*corners, query, around)]))
+
+
+def _log_total(law: Discrete, focus: Focus) -> float:
+    """What a step weighs in all."""
+    return float(np.logaddexp.reduce(law.log_mass + np.interp(law.loss, focus.loss, focus.log_weight)))
+
+
+def look(step: Step, query: Query) -> Seen | None:
+    """A first look; None if lending gains next to nothing over Theorem 2."""
     if not worth_a_look(step.n, step.p, step.cap, step.sigma, step.weights, query):
         return None
     loss, symmetric = first_nodes(step, query), step.adjacency is Adjacency.REPLACE_ONE
@@ -264,28 +306,43 @@ def laws(step: Step, query: Query, focus: Focus | None = None, nodes: int = _NOD
         before = _rough(loss, swap, query, both=True)
     if before <= (1.0 + _GAIN) * _rough(loss, both, query, both=not symmetric):
         return None
-    forward = _fitted(shares, query, focus, nodes, (loss, both), back=False)
-    back = forward if symmetric else _fitted(shares, query, focus, int(_BACK * nodes), reverse(loss, both), back=True)
-    known = all(query.steps * law.infinite <= _UNRESOLVED * math.exp(query.log_delta) for law in (forward, back))
-    return Laws(forward, back) if known else None
+    return Seen(shares, loss, both)
 
 
-def _fitted(
-    shares: Shares, query: Query, focus: Focus | None, nodes: int, seen: tuple[Array, Array], *, back: bool
-) -> Discrete:
+def laws(step: Step, query: Query, focus: Focus | None = None, nodes: int = _NODES) -> Laws | None:
+    """Dominating losses of one step by lending, for the query; None if that gains next to nothing over Theorem 2.
+
+    `focus` says which losses matter, if somebody knows; each direction has about `nodes` nodes of its own.
+    """
+    seen = look(step, query)
+    if seen is None:
+        return None
+    forward = _fitted(seen, query, focus, nodes, back=False)
+    back = forward if symmetric(step) else _fitted(seen, query, focus, int(_BACK * nodes), back=True)
+    found = Laws(forward, back)
+    return found if resolved(found, query) else None
+
+
+def symmetric(step: Step) -> bool:
+    return step.adjacency is Adjacency.REPLACE_ONE
+
+
+def resolved(found: Laws, query: Query) -> bool:
+    """Whether infinite losses take next to nothing of delta."""
+    most = _UNRESOLVED * math.exp(query.log_delta)
+    return all(query.steps * law.infinite <= most for law in (found.forward, found.reverse))
+
+
+def _fitted(seen: Seen, query: Query, focus: Focus | None, nodes: int, *, back: bool) -> Discrete:
     """The law on nodes that are fitted to the query, after a look at others, in the direction of that look."""
-    corners = vertices(*seen)
-    coarse = _coarse(*seen)
-    focus = replace(focus, cells=nodes) if focus else tilt_focus(coarse, query, nodes)[0]
-    fine = fitted_nodes(coarse, focus, *_enough(*corners, query))
-    fine = np.unique(np.concatenate([fine, _single(*corners, query)]))
+    fine = seen.nodes(query, focus, nodes, back=back)
     at = -fine[::-1] if back else fine
-    found = part(shares.step, at, *shares.at(at))
+    found = part(seen.shares.step, at, *seen.shares.at(at))
     return dominating(*reverse(at, found)) if back else dominating(at, found)
 
 
-def _single(loss: Array, value: Array, query: Query) -> Array:
+def _single(loss: Array, value: Array, query: Query, around: int) -> Array:
     """Nodes around the loss that one step exceeds with a chance of delta over all steps: it may decide alone."""
     goal = query.log_delta - math.log(query.steps)
     at = float(np.interp(-goal, -np.log(value), loss))
-    return at * np.linspace(0.95, 1.05, _AROUND) if 0.0 < at < loss[-1] else np.zeros(0)
+    return at * np.linspace(0.95, 1.05, around) if 0.0 < at < loss[-1] else np.zeros(0)

@@ -77,17 +77,21 @@ def settle(bracket: EpsilonBracket, evidence: Evidence, epsilon: float) -> float
 
 
 def narrow(
-    bracket: EpsilonBracket, view: View, start: float, fineness: float, budget: Budget
+    bracket: EpsilonBracket, view: View, start: float, fineness: float, budget: Budget, first: Evidence | None = None
 ) -> tuple[float, Evidence]:
-    """Narrow a bracket by readings of one view; where the search ended (NaN if it read nothing), and its last lines."""
+    """Narrow a bracket by readings of one view; where the search ended (NaN if it read nothing), and its last lines.
+
+    `first` are lines to begin with, if somebody has them.
+    """
     epsilon = max(start, 0.0)
     if not view.resolved:
         return math.nan, propose_evidence(view, epsilon, bracket.log_delta, fineness)
     known, seen = Known(), math.nan
     for _ in range(_ROUNDS):
         built = epsilon
-        evidence = propose_evidence(view, built, bracket.log_delta, fineness)
+        evidence = first or propose_evidence(view, built, bracket.log_delta, fineness)
         budget.spend(evidence.nodes)
+        first = None
         epsilon, seen, done = _on_lines(bracket, evidence, known, epsilon, seen)
         if done or epsilon == built or budget.spent:
             break

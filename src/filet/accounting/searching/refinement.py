@@ -5,14 +5,15 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
+from ..._rounding import CLOSED_FORM_ERROR
 from ..proving.cells import Cells, discretise_above, discretise_below
 from ..proving.closed_form import ClosedForm, HullStep, OneStep
 from ..proving.lending import Step
-from ..proving.loss_law import LossLaw
-from ..proving.rounding import CLOSED_FORM_ERROR
+from ..proving.loss_law import Array, LossLaw
 from ..proving.verdict import DeltaBracket, EpsilonBracket, Evidence, proves
 from ..proving.view import View
 from ..terms import Bounds
@@ -32,18 +33,20 @@ _MANY_PHASES = 50
 _LOWEST_LOG_DELTA = -640.0
 _USUAL_LOG_DELTA = -24.0
 _RELATIVE, _ABSOLUTE = 1e-3, 1e-4  # the promised width of an epsilon bracket
-_DELTA, _DELTA_LEVELS = 1e-3, 3  # the relative width up to which a delta bracket is refined, and how often
+DELTA_WIDTH, _DELTA_LEVELS = 1e-3, 3  # the relative width up to which a delta bracket is refined, and how often
 _NO_GAUSSIAN = Bounds(0.0, 0.0)
+_NEVER = (math.nan, math.nan, None)  # no look
 Look = list[Cells | Laws]  # how each part of a run is seen
 _CLOSE = 1e-11  # of epsilon: how far from a guess a closed form is read
 _SPREAD = 65  # points of one look at a closed form
 
 
-def wide(bounds: Bounds | EpsilonBracket, share: float = 1.0) -> bool:
-    """Whether an epsilon bracket is wider than (a share of) what filet promises."""
-    if bounds.upper == math.inf:
-        return bounds.lower < math.inf
-    return not bounds.upper - bounds.lower <= share * max(_RELATIVE * bounds.upper, _ABSOLUTE)
+def wide(bounds: Bounds | EpsilonBracket | tuple[Array, Array], share: float = 1.0) -> Any:
+    """Whether an epsilon bracket is wider than (a share of) what filet promises; an array for arrays."""
+    lower, upper = bounds if isinstance(bounds, tuple) else (bounds.lower, bounds.upper)
+    with np.errstate(invalid="ignore"):
+        narrow = (upper < np.inf) & (upper - lower <= share * np.maximum(_RELATIVE * upper, _ABSOLUTE))
+    return ~(narrow | np.isposinf(lower))
 
 
 @dataclass(frozen=True)
@@ -69,7 +72,7 @@ class Direction:
         if len(self.parts) >= _MANY_PHASES:
             self.cells, self._width = _FEW_CELLS, 0.2
         self._mirror = mirror
-        self._looked: tuple[tuple[float, float], Look] = (math.nan, math.nan), []
+        self._looked: tuple[tuple[float, float, float | None], Look] = _NEVER, []
         self._drawn: Drawn | None = None
         self._mirrored = False  # whether the other direction counts too
 
@@ -79,20 +82,21 @@ class Direction:
         self._mirrored = True
         return Direction(parts, self.gaussian, self)
 
-    def look(self, log_delta: float) -> Look:
+    def look(self, log_delta: float, highest: float | None = None) -> Look:
         """Each part in equal cells, or its law by lending where that helps at such deltas; the last look is kept.
 
-        (It is replaced as a whole, as threads may share a run.)
+        With `highest` the deltas reach from one to the other. (It is replaced as a whole, as threads may share a run.)
         """
-        key = (self._reach(log_delta), log_delta if any(part.step for part in self.parts) else 0.0)
+        lends = any(part.step for part in self.parts)
+        key = (self._reach(log_delta), log_delta if lends else 0.0, highest if lends else None)
         known, seen = self._looked
         if known == key:
             return seen
-        known, seen = self._mirror._looked if self._mirror else ((math.nan, math.nan), [])
+        known, seen = self._mirror._looked if self._mirror else (_NEVER, [])
         if known == key:
             seen = [one.reversed() for one in seen]
         else:
-            query = Query(self.steps, log_delta)
+            query = Query(self.steps, log_delta, highest)
             seen = [(part.step and self._lent(part, query)) or equal_cells(part.law, key[0], self._width)
                     for part in self.parts]  # fmt: skip
         self._looked = key, seen
@@ -233,7 +237,7 @@ class Direction:
             below = self.view(cells, above=False)
             if below.resolved:
                 bracket.read(propose_evidence(below, epsilon, log_delta, 2.0**level), log_delta)
-            if bracket.upper - bracket.lower <= _DELTA * bracket.upper:
+            if bracket.upper - bracket.lower <= DELTA_WIDTH * bracket.upper:
                 break
         return bracket.bounds
 
@@ -269,7 +273,7 @@ class Direction:
             bracket.read(evidence, log_delta)
             if budget:
                 budget.spend(evidence.nodes)
-        return bracket.upper
+        return float(bracket.upper)
 
     def _log_delta(self, view: View, epsilon: float) -> float:
         return min(-1e-3, max(guess_log_delta(view, epsilon), _LOWEST_LOG_DELTA))
@@ -279,7 +283,7 @@ class Direction:
         bracket.crude(first)
         if log_delta > -0.5:
             bracket.crude(self.view(look, above=False))
-        return bracket.upper - bracket.lower <= _DELTA * bracket.upper
+        return bool(bracket.upper - bracket.lower <= DELTA_WIDTH * bracket.upper)
 
 
 def _fitted(look: Look, where: Focus) -> Look:
@@ -291,10 +295,14 @@ class Exact:
 
     def __init__(self, form: ClosedForm, shift: float = math.nan) -> None:
         """`shift` is that of a Gaussian mechanism, if it is one."""
-        self._form, self._shift = form, shift
+        self.form, self._shift = form, shift
+
+    def deltas(self, epsilons: Array) -> tuple[Array, Array]:
+        """Lower and upper bounds of delta at several epsilons."""
+        return self.form.delta_bounds(epsilons)
 
     def delta(self, epsilon: float) -> Bounds:
-        lower, upper = self._form.delta_bounds(np.array([epsilon]))
+        lower, upper = self.form.delta_bounds(np.array([epsilon]))
         return Bounds(float(lower[0]), float(upper[0]))
 
     def quick_delta(self, epsilon: float, budget: Budget | None = None) -> float:
@@ -309,20 +317,20 @@ class Exact:
         if self._shift > 0.0:
             guess, slope = gaussian_epsilon(self._shift, delta)
             around = guess * _CLOSE - 4.0 * CLOSED_FORM_ERROR / min(slope, -1e-300)
-            bracket.read_exact(self._form, np.maximum([guess - around, guess + around], 0.0))
+            bracket.read_exact(self.form, np.maximum([guess - around, guess + around], 0.0))
             if bracket.upper - bracket.lower <= 1e-6 * bracket.upper:
                 return bracket.bounds
-        bracket.read_exact(self._form, np.zeros(1))
+        bracket.read_exact(self.form, np.zeros(1))
         if bracket.upper == 0.0:
             return bracket.bounds
-        bracket.read_exact(self._form, np.geomspace(1e-12, 1e18, 2 * _SPREAD))
+        bracket.read_exact(self.form, np.geomspace(1e-12, 1e18, 2 * _SPREAD))
         for _ in range(40):
             low, high = bracket.lower, bracket.upper
             if not (0.0 < high < math.inf) or high - low <= 1e-9 * high:
                 break
             ratio = high / low if low > 0.0 else math.inf
             points = np.geomspace(low, high, _SPREAD) if 2.0 < ratio < math.inf else np.linspace(low, high, _SPREAD)
-            bracket.read_exact(self._form, points)
+            bracket.read_exact(self.form, points)
             if (bracket.lower, bracket.upper) == (low, high):
                 break
         return bracket.bounds
@@ -334,23 +342,33 @@ class OneStepAnswers:
     def __init__(self, direction: Direction) -> None:
         self._direction = direction
 
-    def _exact(self, log_delta: float) -> Exact:
-        (seen,) = self._direction.look(log_delta)
+    def exact(self, log_delta: float, highest: float | None = None) -> Exact:
+        """The profile for questions about a delta, or about all deltas up to a `highest`."""
+        (seen,) = self._direction.look(log_delta, highest)
         law = self._direction.parts[0].law
         return Exact(HullStep(seen.forward) if isinstance(seen, Laws) else OneStep(law))
 
     def epsilon(self, delta: float) -> Bounds:
-        return self._exact(math.log(delta)).epsilon(delta)
+        return self.exact(math.log(delta)).epsilon(delta)
 
     def delta(self, epsilon: float) -> Bounds:
         plain = Exact(OneStep(self._direction.parts[0].law)).delta(epsilon)
         if plain.upper <= math.exp(_LOWEST_LOG_DELTA) or self._direction.parts[0].step is None:
             return plain
-        lent = self._exact(8.0 * math.floor(math.log(plain.upper) / 8.0)).delta(epsilon)
+        lent = self.exact(8.0 * math.floor(math.log(plain.upper) / 8.0)).delta(epsilon)
         return Bounds(min(plain.lower, lent.lower), min(plain.upper, lent.upper))
+
+    def deltas(self, epsilons: Array) -> tuple[Array, Array]:
+        """Lower and upper bounds of delta at several epsilons."""
+        plain = Exact(OneStep(self._direction.parts[0].law)).deltas(epsilons)
+        sizes = np.log(np.maximum(plain[1], math.exp(_LOWEST_LOG_DELTA)))
+        if self._direction.parts[0].step is None or sizes.max() <= _LOWEST_LOG_DELTA:
+            return plain
+        lent = self.exact(8.0 * math.floor(float(sizes.min()) / 8.0), float(sizes.max())).deltas(epsilons)
+        return np.minimum(plain[0], lent[0]), np.minimum(plain[1], lent[1])
 
     def quick_delta(self, epsilon: float, budget: Budget | None = None) -> float:
         return self.delta(epsilon).upper
 
     def at_most(self, epsilon: float, delta: float) -> bool:
-        return self._exact(math.log(delta)).at_most(epsilon, delta)
+        return self.exact(math.log(delta)).at_most(epsilon, delta)
