@@ -13,6 +13,7 @@ from filet.accounting.proving.theorems import loss_law
 from filet.accounting.proving.verdict import DeltaBracket, EpsilonBracket
 from filet.accounting.searching import straight as module
 from filet.accounting.searching.budget import Budget
+from filet.accounting.searching.grids import sketched_cells
 from filet.accounting.searching.refinement import Direction, Part, wide
 from filet.accounting.searching.straight import Drawing, bracket_delta, bracket_epsilon, shows_at_most
 
@@ -62,7 +63,7 @@ def test_delta_is_as_narrow_as_is_promised_and_around_the_goal() -> None:
 
 def test_a_wide_delta_is_tried_with_finer_cells(monkeypatch: pytest.MonkeyPatch) -> None:
     asked = []
-    honest = module.sketched_cells
+    honest = sketched_cells
 
     def count(*given: object) -> object:
         asked.append(given[-1])

@@ -23,7 +23,7 @@ _LARGEST_CURVED_SHIFT = 0.1
 class LinePlan:
     """Where and how finely to read a transform. Any positive numbers give proven readings; good ones, narrow readings.
 
-    tilts: candidates c' >= 0 for Chernoff's bound on aliases, on both sides of `c`.
+    tilts: candidates c' >= 0 for Chernoff's bound on aliases, on both sides of `c`; without any, nothing is read from below.
     """
 
     c: float
@@ -55,8 +55,7 @@ def smoothing_transform(z: Complex, s: float, beta: float) -> Complex:
     """
     root = np.sqrt(beta * beta + np.square(s * z))
     value = (np.exp(root - beta) - np.exp(-root - beta)) / root
-    near_zero = np.abs(root) < 1e-3
-    if near_zero.any():
+    if (near_zero := np.abs(root) < 1e-3).any():
         value[near_zero] = 2.0 * math.exp(-beta) * (1.0 + np.square(root[near_zero]) / 6.0)
     return np.asarray(value * (beta / -math.expm1(-2.0 * beta)))
 
@@ -88,22 +87,24 @@ class Line:
 
     def __init__(self, composition: Composition, plan: LinePlan) -> None:
         self.composition, self.c, self.s, self.beta = composition, plan.c, plan.shift, plan.beta
-        self.period = max(plan.period, 4.0 * plan.shift)
-        self.tilts = plan.tilts
+        self.period, self.tilts = max(plan.period, 4.0 * plan.shift), plan.tilts
         # The mean of e^{sX} is e^drift; rounded up. The smoothing is nowhere larger than on the real line.
         self.drift = log_smoothing(1.0, self.s, self.beta) * (1 + 1e-9)
         spectrum = self._sample(math.exp(log_smoothing(self.c, self.s, self.beta)) * (1 + 1e-9))
-        margin = composition.weight_margin
-        self.log_scale, self.centre, self.margin = spectrum.log_scale, spectrum.centre, expm1_or_infinite(margin)
-        # Chernoff's bound of the smoothed delta, for each tilt, and the geometric series of aliases that it bounds.
-        log_bounds = composition.log_mgf(self.tilts) + log_peak(self.tilts)
+        self.log_scale, self.centre = spectrum.log_scale, spectrum.centre
+        self.margin = expm1_or_infinite(composition.weight_margin)
+        self.sides = self._sides() if self.tilts.size else []
+
+    def _sides(self) -> list[tuple[Array, Array]]:
+        """Chernoff's bounds of the smoothed delta, as geometric series of the aliases on either side; without the tilt itself."""
+        log_bounds = self.composition.log_mgf(self.tilts) + log_peak(self.tilts) - self.log_scale
         log_bounds += [log_smoothing(c, self.s, self.beta) for c in self.tilts.tolist()]
         gap = self.c - self.tilts
         away = np.abs(gap) * self.period
-        with np.errstate(divide="ignore", invalid="ignore"):  # the tilt itself is on neither side
-            series = log_bounds - self.log_scale - away - np.log(-np.expm1(-away))
+        with np.errstate(divide="ignore", invalid="ignore"):
+            series = log_bounds - away - np.log(-np.expm1(-away))
         series = np.where(np.isnan(series), np.inf, series)
-        self.sides = [(gap[one], series[one]) for one in (gap > 0, gap < 0)]
+        return [(gap[side], series[side]) for side in (gap > 0, gap < 0)]
 
     @property
     def curved(self) -> bool:
@@ -154,7 +155,7 @@ class Line:
         k(x) <= k(0) e^{-beta^2 r0 x^2 / 2}, so a Gaussian, whose transform decays fast, takes the place of k. `left_out`
         bounds the transform at the frequencies between the last node and `limit`. Proof: engine.md#smoothing
         """
-        if not self.curved:
+        if not (self.curved and self.tilts.size):
             self.g, self.excess_error = np.zeros_like(self.f), 0.0
             return
         s, beta = self.s, self.beta
@@ -195,11 +196,9 @@ class Line:
 
     def _alias(self, e: Any) -> Any:
         """Bound of all other periods: geometric series of Chernoff's bounds. Proof: engine.md#aliasing"""
-        left, right = (
-            (np.multiply.outer(e, gap) + log_series).min(axis=-1, initial=np.inf) for gap, log_series in self.sides
-        )
-        with np.errstate(over="ignore"):
-            return 2.0 * (np.exp(left) + np.exp(right))  # twice, for the rounding of the exponents
+        ends = [(np.multiply.outer(e, gap) + series).min(axis=-1, initial=np.inf) for gap, series in self.sides]
+        with np.errstate(over="ignore"):  # twice, for the rounding of the exponents
+            return 2.0 * (np.exp(ends[0]) + np.exp(ends[1])) if ends else np.full(np.shape(e), np.inf)
 
     def log_values(self, e: Array) -> Array:
         """log of the smoothed delta at several e, without error bounds; -inf where the estimate is not positive."""

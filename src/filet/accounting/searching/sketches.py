@@ -208,10 +208,10 @@ class RoughLine:
         for nodes in _NODES:
             u = w * np.arange(nodes)
             log_f = sketch.steps @ np.log(by_powers(away, weights, w, nodes)) - (0.5 * sketch.gaussian) * (u * u)
-            alive = np.flatnonzero(log_f.real > _FADED)
-            if alive[-1] < nodes - 1:
+            alive = int(np.max(np.flatnonzero(log_f.real > _FADED), initial=0))
+            if alive < nodes - 1:
                 break
-        self.c, self.u = c, u[: int(alive[-1]) + 1]
+        self.c, self.u = c, u[: alive + 1]
         z = c + 1j * self.u
         self.f = np.exp(log_f[: self.u.size]) / (z * (z + 1.0)) * (w / math.pi)
         self.f[0] *= 0.5

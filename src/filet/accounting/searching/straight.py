@@ -5,10 +5,12 @@ Whoever finds the result too wide, or gets none, takes the long way (`refinement
 
 from __future__ import annotations
 
+import functools
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Protocol
+from functools import cached_property
+from typing import ParamSpec, Protocol, TypeVar
 
 import numpy as np
 
@@ -35,6 +37,8 @@ from .sketches import (
 )
 from .tilts import WIDEST_SHIFT
 
+_P = ParamSpec("_P")
+_T = TypeVar("_T")
 MOST_PHASES = 8
 LEAST_STEPS = 5
 _LEAST_EPSILON = 1e-4  # below it lines are long, and crude bounds may do
@@ -43,6 +47,7 @@ _AMPLITUDE, _NODES = 12.0, 3e4  # of lines that are read without a second though
 _INFINITE = 1e-3  # of delta: the most that infinite losses may take
 _BELOW = math.sqrt(3.0)  # over the shift from above: what smoothing costs is taken off where it is bounded
 _FINER = 2.0  # cells of a delta, over those of an epsilon, which is less sensitive
+_NO_TILTS = np.zeros(0)
 _DELTA = 1e-3  # the promised relative width of a delta bracket
 
 
@@ -79,22 +84,41 @@ class Drawn:
     cells: list[Cells | Laws]
 
 
+def _sketchy(method: Callable[_P, _T | None]) -> Callable[_P, _T | None]:
+    """What is beyond floats in a sketch is left to the long way."""
+
+    @functools.wraps(method)
+    def wrapped(*args: _P.args, **kwargs: _P.kwargs) -> _T | None:
+        try:
+            return method(*args, **kwargs)
+        except (ArithmeticError, IndexError, ValueError):
+            return None
+
+    return wrapped
+
+
 class Drawing:
     """A sketch of a run; `lent` holds what lending gives for each part, where it helps."""
 
     def __init__(self, run: Run, lent: Sequence[Laws | None], gaussian: float, reach: float) -> None:
-        self.run, self.lent = run, lent
-        self.points: list[Points | None] = []
-        rows = []
-        for part, law in zip(run.parts, lent, strict=True):
-            if law:
-                self.points.append(None)
-                rows.append(sketch_discrete(law.forward))
-            else:
-                self.points.append(points := points_of(part.law, reach))
-                rows.append(sketch_law(part.law, points))
-        self.sketch = Sketch.of(rows, np.array([float(part.steps) for part in run.parts]), gaussian)
+        self.run, self.lent, self._gaussian, self._reach = run, lent, gaussian, reach
 
+    @cached_property
+    def points(self) -> list[Points | None]:
+        parts = zip(self.run.parts, self.lent, strict=True)
+        return [None if law else points_of(part.law, self._reach) for part, law in parts]
+
+    @cached_property
+    def sketch(self) -> Sketch:
+        rows = []
+        for part, law, points in zip(self.run.parts, self.lent, self.points, strict=True):
+            if law:
+                rows.append(sketch_discrete(law.forward))
+            elif points:
+                rows.append(sketch_law(part.law, points))
+        return Sketch.of(rows, np.array([float(part.steps) for part in self.run.parts]), self._gaussian)
+
+    @_sketchy
     def at_delta(self, log_delta: float, *, both: bool) -> Drawn | None:
         """For epsilon(delta); `both` if the other direction is asked for, too."""
         table, back = self.sketch.tables(log_delta)
@@ -104,6 +128,7 @@ class Drawing:
         other = guess_at_epsilon(back, guess.epsilon, log_delta, 10 * _SMOOTHING) if both else None
         return Drawn(log_delta, guess, other, self._cells(guess, other, self.run.cells))
 
+    @_sketchy
     def at_epsilon(self, epsilon: float, log_delta: float, *, both: bool) -> Guesses | None:
         """For delta(epsilon), which is about the given one, or as far as anybody knows."""
         table, back = self.sketch.tables(log_delta)
@@ -112,7 +137,8 @@ class Drawing:
             return None
         return guess, guess_at_epsilon(back, epsilon, guess.log_delta, 10 * _SMOOTHING) if both else None
 
-    def cells(self, guesses: Guesses, finer: float) -> Drawn:
+    @_sketchy
+    def cells(self, guesses: Guesses, finer: float) -> Drawn | None:
         """Cells that are fitted to what was guessed, so many times those of an epsilon."""
         guess, other = guesses
         return Drawn(guess.log_delta, guess, other, self._cells(guess, other, int(self.run.cells * finer)))
@@ -151,6 +177,8 @@ def bracket_delta(run: Run, drawing: Drawing, guesses: Guesses, bracket: DeltaBr
     finer, log_delta = _FINER, guesses[0].log_delta
     for _ in range(2):
         drawn = drawing.cells(guesses, finer)
+        if drawn is None:
+            return None
         for above in (True, False):
             view = run.view(drawn.cells, above=above)
             if view.infinite > 0.1 * _DELTA * math.exp(log_delta) or not view.resolved:
@@ -166,7 +194,9 @@ def bracket_delta(run: Run, drawing: Drawing, guesses: Guesses, bracket: DeltaBr
 def _plan(guess: Guess, *, above: bool, sharper: float = 1.0) -> LinePlan:
     plan = guess.line.plan
     shift = plan.shift / sharper
-    return replace(plan, shift=shift if above else max(shift, min(_BELOW * shift, WIDEST_SHIFT)))
+    if above:  # where aliases do no harm
+        return replace(plan, shift=shift, tilts=_NO_TILTS)
+    return replace(plan, shift=max(shift, min(_BELOW * shift, WIDEST_SHIFT)))
 
 
 def shows_at_most(run: Run, drawn: Drawn | None, epsilon: float, log_delta: float) -> bool:
@@ -176,4 +206,4 @@ def shows_at_most(run: Run, drawn: Drawn | None, epsilon: float, log_delta: floa
     if abs(drawn.log_delta - log_delta) > 0.1 or drawn.other.log_delta >= log_delta:
         return False
     view = run.view([one.reversed() for one in drawn.cells], above=True)
-    return proves(Evidence(view, [drawn.other.line.plan]), epsilon, log_delta)
+    return proves(Evidence(view, [_plan(drawn.other, above=True)]), epsilon, log_delta)
