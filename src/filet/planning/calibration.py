@@ -34,6 +34,7 @@ _FAR_ENOUGH = 5e-5  # certified epsilons are off by a part in 100,000, this way 
 _NEAR = 4e-5  # relative: as close to the target's epsilon as is good enough
 _TURNS = 6
 _SLOPE = 1.3  # of log epsilon, roughly, before two points are known
+_STEPS_SLOPE = 0.6
 _NOISE_LIMITS = (-math.log(MOST_NOISE), -math.log(LEAST_NOISE))
 
 
@@ -287,14 +288,18 @@ def _most_rounds(target: Target, scheme: CappedPoisson, noise: float, unit: int)
     start, limits = math.log(min(max(guess, 1.0), _MOST_STEPS)), (0.0, math.log(_MOST_STEPS))
     looks = Looks(target)
     rough = looks.root(lambda x: (scheme, noise, round(math.exp(x)) * unit), start, limits, close=_LOOK_TOLERANCE)
-    found = bracketed(
-        lambda x: target.look(scheme, noise, round(math.exp(x)) * unit),
-        lambda x: cost(round(math.exp(x))),
-        start if rough is None else rough,
-        limits,
-        tolerance=lambda x: max(1e-6, 0.3 * math.exp(-x)),
-        slope=0.6,
-    )
+
+    def tolerance(x: float) -> float:
+        return max(1e-6, 0.3 * math.exp(-x))
+
+    def exact(x: float) -> float:
+        return cost(round(math.exp(x)))
+
+    if rough is None:
+        found = bracketed(lambda x: target.look(scheme, noise, round(math.exp(x)) * unit), exact, start, limits,
+                          tolerance=tolerance, slope=_STEPS_SLOPE)  # fmt: skip
+    else:
+        found = climb(exact, rough, 0.01, limits, tolerance=tolerance(rough), slope=_STEPS_SLOPE)
     if found.good is None:
         spent = target.spent(scheme, noise, unit)
         raise NoSolutionError(
