@@ -10,7 +10,7 @@ from click.testing import CliRunner
 import filet
 from filet.cli.commands.answers import main
 
-SCHEME = ["--dataset-size", "60000", "--expected-batch-size", "256", "--max-batch-size", "300"]
+SCHEME = ["--dataset-size", "60000", "--poisson-batch-size", "256", "--max-batch-size", "300"]
 RUN = [*SCHEME, "--noise-multiplier", "1", "--steps", "14000"]
 ZERO_OUT = [*RUN, "--adjacency", "zero-out"]
 TARGET = ["--epsilon", 3, "--delta", "1e-5", "--adjacency", "zero-out"]

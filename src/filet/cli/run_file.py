@@ -6,8 +6,8 @@ max_epsilon = 3.0            # optional: the command line fails if epsilon is ab
 dataset_size = 60_000        # keys of a phase may stand here, for all phases
 
 [[phases]]
-sampling_probability = 0.004 # or expected_batch_size, the mean before the cap
-max_batch_size = 300
+sampling_probability = 0.004 # or poisson_batch_size, the mean before the cap
+max_batch_size = 300         # or no_cap = true: plain Poisson sampling
 noise_multiplier = 1.0
 steps = 14_000               # or epochs
 
@@ -18,12 +18,12 @@ count = 1
 
 from __future__ import annotations
 
-import math
 import os
-from collections.abc import Mapping
+import sys
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from ..errors import InvalidArgumentError
 
@@ -33,51 +33,47 @@ if TYPE_CHECKING:
     from ..scheme import CappedPoisson
 
 
+_T = TypeVar("_T")
+
 RUN_KEYS = ("adjacency", "delta", "max_epsilon", "phases", "gaussian")
 SCHEME_KEYS = (
     "dataset_size",
     "sampling_probability",
-    "expected_batch_size",
+    "poisson_batch_size",
     "max_batch_size",
+    "no_cap",
     "overflow",
     "cycle_length",
 )
 PHASE_KEYS = (*SCHEME_KEYS, "noise_multiplier", "steps", "epochs", "analysis")
 GAUSSIAN_KEYS = ("noise_multiplier", "count")
+# Two ways to give one thing.
+RATE, CAP, LENGTH = ("sampling_probability", "poisson_batch_size"), ("max_batch_size", "no_cap"), ("steps", "epochs")
 
 
 def make_scheme(options: Mapping[str, Any], where: str = "the scheme") -> CappedPoisson:
-    """A `CappedPoisson` from its keys, with `expected_batch_size` (before the cap) as another way to give the rate.
+    """A `CappedPoisson` from its keys, with `poisson_batch_size` (before the cap) as another way to give the rate.
 
-    >>> make_scheme({"dataset_size": 1000, "expected_batch_size": 10, "max_batch_size": 16}).sampling_probability
+    `no_cap` instead of `max_batch_size` is plain Poisson sampling.
+
+    >>> make_scheme({"dataset_size": 1000, "poisson_batch_size": 10, "max_batch_size": 16}).sampling_probability
     0.01
     """
     from ..scheme import CappedPoisson
 
     given = {key: options[key] for key in SCHEME_KEYS if options.get(key) is not None}
-    for key in ("dataset_size", "max_batch_size"):
-        _require(given, key, where)
-    expected = given.pop("expected_batch_size", None)
-    if (expected is None) == ("sampling_probability" not in given):
-        raise _one_of("sampling_probability", "expected_batch_size", where, both=expected is not None)
-    if expected is not None:
-        given["sampling_probability"] = _rate(expected, given)
-    return CappedPoisson(**given)
-
-
-def _rate(expected: Any, given: Mapping[str, Any]) -> float:
-    """The sampling probability with which a Poisson batch has this mean size."""
-    from .. import _checks
-
-    remedy = "pass the mean number of examples in a Poisson batch, before the cap"
-    size = _checks.integer("dataset_size", given["dataset_size"], low=1, remedy="pass the number of training examples")
-    cycle = _checks.integer(
-        "cycle_length", given.get("cycle_length", 1), low=1, high=size, remedy="pass 1 for plain sampling"
-    )
-    mean = _checks.real("expected_batch_size", expected, rule="in (0, dataset_size]", remedy=remedy)
-    if not 0.0 < mean <= size // cycle:
-        raise _checks.fail(f"expected_batch_size={mean!r} is not in (0, {size // cycle}]; {remedy}")
-    return mean / (size // cycle)
+    _require(given, "dataset_size", where)
+    free = given.pop("no_cap", False)
+    if not isinstance(free, bool):
+        raise InvalidArgumentError(f"no_cap={free!r} in {where} is not true or false; write no_cap = true, or a cap")
+    if free:
+        given["max_batch_size"] = None
+        _check_one(RATE, given, where)
+        _check_one(CAP, {**options, "no_cap": True}, where)
+    else:
+        _check_one(CAP, given, where)
+        _check_one(RATE, given, where)
+    return CappedPoisson.from_batch_size(**given) if "poisson_batch_size" in given else CappedPoisson(**given)
 
 
 def make_steps(options: Mapping[str, Any], scheme: CappedPoisson, where: str = "the run") -> int:
@@ -90,17 +86,8 @@ def make_steps(options: Mapping[str, Any], scheme: CappedPoisson, where: str = "
     from .. import _checks
 
     steps, epochs = options.get("steps"), options.get("epochs")
-    if (steps is None) == (epochs is None):
-        raise _one_of("steps", "epochs", where, both=steps is not None)
-    if steps is not None:
-        return _checks.step_count(steps)
-    remedy = "pass the number of passes over the data set"
-    epochs = _checks.real("epochs", epochs, rule="in [0, inf)", remedy=remedy)
-    if not 0.0 <= epochs < math.inf:
-        raise _checks.fail(f"epochs={epochs!r} is not in [0, inf); {remedy}")
-    exact = epochs * scheme.dataset_size / (scheme.sampling_probability * scheme.group_size)
-    # 3 epochs at rate 0.3 are 10 steps, although 3 / 0.3 is a hair above 10 in floating point.
-    return _checks.steps_of_epochs(epochs, exact * (1 - 1e-12))
+    _check_one(LENGTH, options, where)
+    return scheme.steps_of_epochs(epochs) if epochs is not None else _checks.step_count(steps)
 
 
 def _require(given: Mapping[str, Any], key: str, where: str) -> Any:
@@ -109,10 +96,14 @@ def _require(given: Mapping[str, Any], key: str, where: str) -> Any:
     return given[key]
 
 
-def _one_of(first: str, second: str, where: str, *, both: bool) -> InvalidArgumentError:
-    if both:
-        return InvalidArgumentError(f"{first} and {second} are both given in {where}; pass one of them")
-    return InvalidArgumentError(f"{first} is missing in {where}; pass it, or {second}")
+def _check_one(pair: tuple[str, str], given: Mapping[str, Any], where: str) -> None:
+    """Exactly one of two ways to give one thing."""
+    first, second = pair
+    there = [given.get(key) is not None for key in pair]
+    if all(there):
+        raise InvalidArgumentError(f"{first} and {second} are both given in {where}; pass one of them")
+    if not any(there):
+        raise InvalidArgumentError(f"{first} is missing in {where}; pass it, or {second}")
 
 
 @dataclass(frozen=True)
@@ -127,33 +118,74 @@ class RunFile:
     def curve(self) -> PrivacyCurve:
         return self.accountant.curve()
 
+    @property
+    def sizes(self) -> list[int]:
+        """The data set sizes of the phases."""
+        return [phase.scheme.dataset_size for phase in self.accountant.phases]
+
 
 def read_run(path: str | os.PathLike[str]) -> RunFile:
-    """Read and check a run file; every error names the file and the key."""
+    """Read and check a run file (`-` is standard input); every error names the file and the key."""
+    return _read(path, parse_run)
+
+
+def read_settings(path: str | os.PathLike[str]) -> dict[str, Any]:
+    """The keys of a run file of one phase, for questions that take some of them: those of the phase over the shared ones."""
+    return _read(path, parse_settings)
+
+
+def _read(path: str | os.PathLike[str], parse: Callable[[Mapping[str, Any]], _T]) -> _T:
     import tomllib
 
     from .. import _checks
 
     name = _checks.path(path)
     try:
-        data = tomllib.loads(Path(name).read_text(encoding="utf-8"))
+        data = tomllib.loads(_text(name))
     except OSError as error:
         raise InvalidArgumentError(f"cannot read {name!r}: {error.strerror}; pass the path of a run file") from None
     except (ValueError, RecursionError) as error:  # bad TOML or UTF-8, a number or a nesting beyond Python's limits
         raise InvalidArgumentError(f"{name}: not valid TOML ({' '.join(str(error).split())}); mend the file") from None
     try:
-        return parse_run(data)
+        return parse(data)
     except InvalidArgumentError as error:
         raise InvalidArgumentError(f"{name}: {error}") from None
+
+
+def _text(name: str) -> str:
+    """A file's text, or that of standard input."""
+    if name != "-":
+        return Path(name).read_text(encoding="utf-8")
+    if sys.stdin is None:
+        raise InvalidArgumentError("standard input is closed; pass a run file by its name")
+    return sys.stdin.buffer.read().decode("utf-8")
+
+
+def parse_settings(data: Mapping[str, Any]) -> dict[str, Any]:
+    """The keys of a run of one phase, unchecked but for their names.
+
+    >>> parse_settings({"steps": 5, "phases": [{"epochs": 2, "overflow": "reject"}]})
+    {'epochs': 2, 'overflow': 'reject'}
+    """
+    from .. import _checks
+
+    _checks.no_unknown_keys("the run", data, (*RUN_KEYS, *PHASE_KEYS))
+    phases = _tables(data, "phases")
+    if len(phases) > 1 or _tables(data, "gaussian"):
+        raise InvalidArgumentError("this question is about one phase alone; pass a file with one, and no [[gaussian]]")
+    phase = phases[0] if phases else {}
+    _checks.no_unknown_keys("phase 1", phase, PHASE_KEYS)
+    return _merged({key: value for key, value in data.items() if key not in ("phases", "gaussian")}, phase)
 
 
 def parse_run(data: Mapping[str, Any]) -> RunFile:
     """A run from the keys of its file.
 
     >>> run = parse_run({"adjacency": "zero-out", "delta": 1e-5, "dataset_size": 60_000, "max_batch_size": 300,
-    ...     "phases": [{"expected_batch_size": 256, "noise_multiplier": 1.0, "steps": 14_000}]})
-    >>> round(run.curve.epsilon(run.delta), 3)
-    2.824
+    ...     "phases": [{"poisson_batch_size": 256, "noise_multiplier": 1.0, "steps": 14_000}]})
+    >>> from filet import round_up
+    >>> round_up(run.curve.epsilon(run.delta), 4)
+    '2.825'
     """
     from .. import _checks
     from ..accounting.accountant import Accountant
@@ -202,7 +234,7 @@ def checked_question(delta: Any, max_epsilon: Any) -> tuple[float | None, float 
 def _merged(shared: Mapping[str, Any], phase: Mapping[str, Any]) -> dict[str, Any]:
     """The phase's keys over the shared ones; a phase that gives one of two alternatives displaces the other."""
     base = dict(shared)
-    for pair in (("sampling_probability", "expected_batch_size"), ("steps", "epochs")):
+    for pair in (RATE, CAP, LENGTH):
         if any(key in phase for key in pair):
             for key in pair:
                 base.pop(key, None)

@@ -15,7 +15,7 @@ from typing import Any
 
 from .. import _checks
 from .._public import public
-from ..accounting.terms import Adjacency, Analysis, Phase
+from ..accounting.terms import Adjacency, AdjacencyName, Analysis, AnalysisName, Phase
 from ..errors import NoSolutionError
 from ..scheme import CappedPoisson, Overflow
 from .looks import Looks, Run
@@ -166,19 +166,20 @@ def _checked_steps(steps: Any) -> int:
 def calibrate_noise_multiplier(
     scheme: CappedPoisson,
     *,
-    steps: int,
+    steps: int | None = None,
+    epochs: float | None = None,
     epsilon: float,
     delta: float,
-    adjacency: Adjacency | str,
-    analysis: Analysis | str = Analysis.REFINED,
+    adjacency: Adjacency | AdjacencyName,
+    analysis: Analysis | AnalysisName = Analysis.REFINED,
 ) -> float:
     """The smallest noise multiplier with which `steps` steps of the scheme stay within (epsilon, delta).
 
     >>> scheme = CappedPoisson(60_000, 256 / 60_000, 300)
     >>> noise = calibrate_noise_multiplier(scheme, steps=14_000, epsilon=3.0, delta=1e-5, adjacency="zero-out")
-    >>> round(noise, 3)
-    0.969
-    >>> from filet import account
+    >>> from filet import account, round_up
+    >>> round_up(noise, 3)
+    '0.969'
     >>> account(scheme, noise_multiplier=noise, steps=14_000, adjacency="zero-out").epsilon(1e-5) <= 3.0
     True
 
@@ -187,11 +188,13 @@ def calibrate_noise_multiplier(
 
     Arguments:
         scheme: how batches are drawn.
-        steps: number of training steps.
+        steps: number of training steps. Or:
+        epochs: passes over the data, by expected draws before the cap (`scheme.steps_of_epochs`).
         epsilon, delta: the privacy budget.
         adjacency, analysis: as for `account`.
     """
-    scheme, steps = _checked_scheme(scheme), _checked_steps(steps)
+    scheme = _checked_scheme(scheme)
+    steps = _checked_steps(scheme.checked_steps(steps, epochs))
     target = Target.checked(epsilon, delta, adjacency, analysis)
     phase = Phase(scheme, 1.0, steps, target.analysis)
     _check_overflows(target, phase)
@@ -241,8 +244,8 @@ def calibrate_steps(
     noise_multiplier: float,
     epsilon: float,
     delta: float,
-    adjacency: Adjacency | str,
-    analysis: Analysis | str = Analysis.REFINED,
+    adjacency: Adjacency | AdjacencyName,
+    analysis: Analysis | AnalysisName = Analysis.REFINED,
 ) -> int:
     """The largest number of steps of the scheme that stays within (epsilon, delta).
 
@@ -335,8 +338,8 @@ def calibrate_sampling_probability(
     steps: int,
     epsilon: float,
     delta: float,
-    adjacency: Adjacency | str,
-    analysis: Analysis | str = Analysis.REFINED,
+    adjacency: Adjacency | AdjacencyName,
+    analysis: Analysis | AnalysisName = Analysis.REFINED,
 ) -> float:
     """The largest sampling probability with which the run stays within (epsilon, delta).
 

@@ -89,7 +89,7 @@ class Few(Direction):
         self.useful = not wide(bounds) and _LEAST < bounds.upper < math.inf
         self.guess = bounds.upper
 
-    def look(self, log_delta: float) -> Look:
+    def look(self, log_delta: float, highest: float | None = None) -> Look:
         return self._seen
 
     def lines(self, look: Look, epsilon: float, fineness: float, *, above: bool = True) -> Evidence:
@@ -163,7 +163,7 @@ class Crowd(Direction):
         lent = self._scouted(log_delta).lent
         return [one and one.reversed() for one in lent] if self._other else lent
 
-    def look(self, log_delta: float) -> Look:
+    def look(self, log_delta: float, highest: float | None = None) -> Look:
         """Each part by lending or in equal cells: what the general search starts from."""
         reach = self._reach(log_delta)
         return [lent or equal_cells(part.law, reach, 0.2)

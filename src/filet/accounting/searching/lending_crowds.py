@@ -22,7 +22,7 @@ _NODES = 100  # for each direction
 _AROUND = 12  # near a loss that may decide alone
 _AT_ONCE = 40_000  # nodes times lenders, a size that fits the processor's cache
 _FEWEST = 6  # lenders; and two for every unit of noise: more gain less than a part in ten thousand
-_ROUNDS = 3  # in which a step makes its neighbour's shares its own
+_PACES = (0.6, 0.6, 0.0)  # rounds in which a step makes its neighbour's shares its own
 _FURTHER = np.array([1.03, 1.07, 1.13, 1.2, 1.3, 1.45, 1.65, 2.0])  # neighbours with less noise have larger losses
 _LEAST_GAP = 1e-13
 
@@ -53,7 +53,7 @@ class Model:
         """Every step's own shares and tilts at its nodes: those of the model at its knots, after a few rounds."""
         at_knots, count = stacked(steps, [KNOTS] * len(steps), stack.lenders), len(steps)
         knots, share = np.tile(self.shares.knots, count), np.tile(self.shares.share[: stack.lenders], count)
-        share, tilt = settle(at_knots, knots, share, np.tile(self.shares.tilt, count), _ROUNDS)
+        share, tilt = settle(at_knots, knots, share, np.tile(self.shares.tilt, count), _PACES)
         where, t = places(stack, loss)
         place = np.interp(t, self.shares.knots, np.arange(float(KNOTS)))
         left = np.minimum(place.astype(np.int64), KNOTS - 2)
