@@ -25,6 +25,7 @@ from .terms import Adjacency, Phase
 
 _WIDTH = 0.2  # of cells, in deviations
 _NEAR = 0.3  # in the logarithms of noise and rate: as far as one step's lending serves another
+_POLISH = 2  # steps of Newton's method
 _QUIET = np.errstate(all="ignore")
 
 
@@ -45,7 +46,7 @@ class Rough:
             log_delta = gaussian_log_delta(apart * math.sqrt(phase.rounds) / phase.noise_multiplier, epsilon)
         else:
             try:
-                log_delta = max(guess_log_delta(view, epsilon) for view in self._views(phase))
+                log_delta = max(guess_log_delta(view, epsilon, _POLISH) for view in self._views(phase))
             except (ArithmeticError, ValueError, IndexError, NotCertifiedError):
                 return math.inf
         return float(np.logaddexp(log_delta, math.log(overflow))) if overflow > 0.0 else log_delta

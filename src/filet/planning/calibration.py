@@ -30,8 +30,11 @@ _LOOK_TOLERANCE = 3e-4
 _ROUGH = 3e-4  # of a guess that is compared with others
 _CORRECTIONS, _CORRECT = 3, 0.2  # of guesses by quick looks, and how little they may change log delta at last
 _MARGIN = 5e-6  # by which a guess stays on the safe side of the target
+_FAR_ENOUGH = 5e-5  # certified epsilons are off by a part in 100,000, this way and that
+_NEAR = 4e-5  # relative: as close to the target's epsilon as is good enough
 _TURNS = 6
 _SLOPE = 1.3  # of log epsilon, roughly, before two points are known
+_STEPS_SLOPE = 0.6
 _NOISE_LIMITS = (-math.log(MOST_NOISE), -math.log(LEAST_NOISE))
 
 
@@ -76,28 +79,29 @@ def solved(looks: Looks, at: Callable[[float], Run], guess: float, limits: tuple
     Guesses err, but much alike at neighbouring x: where epsilon is certified at one x, the guess of its delta says how far
     off guesses are there, and the next x allows for that.
     """
-    target, margin, before = looks.target, _MARGIN, (math.nan, math.nan)
+    target, margin, slope, before = looks.target, _MARGIN, math.nan, (math.nan, math.nan)
     x = looks.root(at, guess, limits, close=_LOOK_TOLERANCE)
     for _ in range(_TURNS):
         spent = math.inf if x is None else target.spent(*at(x))
         if x is None or not 0.0 < spent < math.inf or not limits[0] < x < limits[1]:
             return None
         here = x, math.log(spent / target.epsilon)
-        following = _secant(before, here)
-        if math.isnan(following):
+        slope = _slope(before, here, slope)
+        step = -here[1] / slope  # to where the chord through two certified points meets the target
+        if math.isnan(slope):
             root = looks.root(at, x, limits, looks.log_delta(at(x), spent))
-            following = math.nan if root is None else root
-        if spent <= target.epsilon and following - x <= _TOLERANCE + margin:
+            step = math.nan if root is None else root - x
+        if here[1] <= 0.0 and (here[1] >= -_NEAR or -here[1] / slope <= _TOLERANCE + margin):
             return x
         margin = margin if abs(here[1]) > _LOOK_TOLERANCE else 2.0 * margin
-        x, before = None if math.isnan(following) else following - margin, here
+        x, before = None if math.isnan(step) else x + step - margin, here
     return None
 
 
-def _secant(before: tuple[float, float], here: tuple[float, float]) -> float:
-    """Where the chord through two points is zero; NaN if it tells nothing."""
+def _slope(before: tuple[float, float], here: tuple[float, float], known: float) -> float:
+    """Of the chord through two points; what is known so far if they are too close to tell, or odd."""
     width, rise = here[0] - before[0], here[1] - before[1]
-    return here[0] - here[1] * width / rise if abs(width) > _LOOK_TOLERANCE and 0.05 < rise / width < 50.0 else math.nan
+    return rise / width if abs(width) > _FAR_ENOUGH and 0.05 < rise / width < 50.0 else known
 
 
 def rough_noise(looks: Looks, scheme: CappedPoisson, steps: int, guess: float | None = None) -> float:
@@ -287,14 +291,18 @@ def _most_rounds(target: Target, scheme: CappedPoisson, noise: float, unit: int)
     start, limits = math.log(min(max(guess, 1.0), _MOST_STEPS)), (0.0, math.log(_MOST_STEPS))
     looks = Looks(target)
     rough = looks.root(lambda x: (scheme, noise, round(math.exp(x)) * unit), start, limits, close=_LOOK_TOLERANCE)
-    found = bracketed(
-        lambda x: target.look(scheme, noise, round(math.exp(x)) * unit),
-        lambda x: cost(round(math.exp(x))),
-        start if rough is None else rough,
-        limits,
-        tolerance=lambda x: max(1e-6, 0.3 * math.exp(-x)),
-        slope=0.6,
-    )
+
+    def tolerance(x: float) -> float:
+        return max(1e-6, 0.3 * math.exp(-x))
+
+    def exact(x: float) -> float:
+        return cost(round(math.exp(x)))
+
+    if rough is None:
+        found = bracketed(lambda x: target.look(scheme, noise, round(math.exp(x)) * unit), exact, start, limits,
+                          tolerance=tolerance, slope=_STEPS_SLOPE)  # fmt: skip
+    else:
+        found = climb(exact, rough, 0.01, limits, tolerance=tolerance(rough), slope=_STEPS_SLOPE)
     if found.good is None:
         spent = target.spent(scheme, noise, unit)
         raise NoSolutionError(

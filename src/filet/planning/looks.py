@@ -14,6 +14,7 @@ Run = tuple[CappedPoisson, float, int]  # scheme, noise multiplier, steps
 
 _TURNS = 12
 _CLOSE = 3e-6
+_HARDLY = 1e-3
 _SLOPE = 1.2  # of the scale below, in units of its value, before anything is known
 _LONGEST = 1.0  # of one step of the secant method
 _ALIKE = 0.3  # in the logarithm of the probability
@@ -55,8 +56,11 @@ class Looks:
         x, before = min(max(start, limits[0]), limits[1]), None
         for _ in range(_TURNS):
             log_delta = self.log_delta(at(x), self.target.epsilon)
-            if not -math.inf < log_delta < 0.0:
+            if not log_delta > -math.inf:
                 return None
+            if log_delta >= -_HARDLY:  # hardly anything is hidden, or nothing is known
+                x, before = max(x - 0.5 * _LONGEST, limits[0]), None
+                continue
             off = wanted - math.sqrt(-log_delta)  # above 0 where delta is too large
             if before is not None and x != before[0] and off != before[1]:
                 self._slope = max((off - before[1]) / (x - before[0]), 0.1)

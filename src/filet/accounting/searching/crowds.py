@@ -39,7 +39,7 @@ _LEAST = 1e-3  # epsilons below it are left to the general search
 _CELLS = 300  # of a law that lends nothing
 _LEVELS = 2  # of finer cells
 _GAP, _MOST_GAPS = 0.1, 300  # deviations between cells where a neighbour has none
-_SPARE, _LONGER = 2e-3, 1.25  # relative: how far the few may be off
+_SPARE, _NEAR, _LONGER = 2e-3, 0.8, 1.25  # relative: how far the few may be off
 
 
 def _features(part: Part) -> Array:
@@ -209,7 +209,8 @@ class Crowd(Direction):
             return few.guess <= _LEAST and super().at_most(epsilon, delta)
         if few.guess > epsilon * (1.0 + _SPARE):
             return False
-        at = min(epsilon, math.sqrt(few.guess * epsilon))  # far above the answer there is little to read
+        # far above the answer there is little to read
+        at = epsilon if few.guess > _NEAR * epsilon else math.sqrt(few.guess * epsilon)
         known, cells = self._other._cells_last if self._other else (math.nan, [])
         every = [one.reversed() for one in cells]  # good enough for a quick look, if they are for this delta
         every = every if known == log_delta else self._all(few.fitted(_CELLS), log_delta)

@@ -119,10 +119,17 @@ def saddle_point(view: View, log_delta: float) -> float:
     return approximate(0.5 * (low + high))[0]
 
 
-def guess_log_delta(view: View, epsilon: float) -> float:
-    """log delta(epsilon), roughly: the larger of the saddle-point and the single-jump approximation."""
+def guess_log_delta(view: View, epsilon: float, polish: int = 0) -> float:
+    """log delta(epsilon), roughly: the larger of the saddle-point and the single-jump approximation.
+
+    With `polish` more steps of Newton's method neighbouring guesses err alike.
+    """
     c = saddle(view.whole, epsilon)
-    value, _, curvature = moments(view.whole, c)
+    value, slope, curvature = moments(view.whole, c)
+    for _ in range(polish):
+        off = (slope - 1.0 / c - 1.0 / (c + 1.0) - epsilon) / (c * (curvature + c**-2 + (c + 1.0) ** -2))
+        c *= math.exp(min(max(-off, -0.1), 0.1))
+        value, slope, curvature = moments(view.whole, c)
     jump = float(view.separate(np.array([epsilon]))[0])
     # where the bulk cannot reach epsilon the saddle point is far too high
     if 0.0 < jump < 1.0 and one_jump_decides(view, epsilon, math.log(jump)):

@@ -1,0 +1,49 @@
+"""Guesses that planning starts from: roots on a nearly linear scale, and corrections by quick looks."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+
+from filet import Adjacency, Analysis, CappedPoisson
+from filet.planning.looks import Looks, Run
+from filet.planning.target import Target
+
+TARGET = Target(3.0, 1e-5, Adjacency.ADD_REMOVE)
+REJECT = CappedPoisson(60_000, 256 / 60_000, 256, overflow="reject")  # type: ignore[arg-type]
+
+
+def at(x: float) -> Run:
+    return REJECT, math.exp(-x), 14_000
+
+
+@pytest.mark.parametrize("start", [-3.0, -0.5, 0.0, 0.5, 1.5])
+def test_roots_do_not_depend_on_where_they_start(start: float) -> None:
+    found = Looks(TARGET).root(at, start, (-10.0, 3.0))
+    assert found is not None
+    assert abs(Looks(TARGET).log_delta(at(found), 3.0) - math.log(1e-5)) < 1e-3
+    assert abs(math.exp(-found) / 0.96 - 1.0) < 0.02
+
+
+def test_a_correction_makes_the_guess_that_of_a_quick_look() -> None:
+    looks = Looks(TARGET)
+    change = looks.correct(at(0.0))
+    assert 0.0 < change < 0.3
+    assert math.isclose(looks.log_delta(at(0.0), 3.0), math.log(TARGET.curve(*at(0.0)).quick_delta(3.0)), rel_tol=1e-9)
+    assert looks.correct(at(0.0)) < 1e-9
+
+
+def test_what_is_lent_is_corrected_once_for_like_rates() -> None:
+    truncate = CappedPoisson(60_000, 256 / 60_000, 256)
+    looks = Looks(TARGET)
+    assert looks.correct((truncate, 1.3, 14_000)) > 0.0
+    assert looks.correct((truncate, 1.2, 14_000)) == 0.0
+    note = Looks(Target(3.0, 1e-5, Adjacency.ADD_REMOVE, Analysis.NOTE))
+    note.correct((truncate, 1.9, 14_000))
+    assert note.correct((truncate, 1.8, 14_000)) > 0.0
+
+
+def test_a_root_beyond_the_limits_is_a_limit_or_none() -> None:
+    assert Looks(TARGET).root(at, -2.0, (-2.0, -1.0)) == -1.0
+    assert Looks(TARGET).root(at, 2.5, (1.0, 3.0)) in (1.0, None)
