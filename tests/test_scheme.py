@@ -126,3 +126,12 @@ def test_steps_or_epochs_but_not_both() -> None:
     for steps, epochs, words in ((None, None, "neither is given"), (7, 2.0, "both are given")):
         with pytest.raises(InvalidArgumentError, match=words):
             scheme.checked_steps(steps, epochs)
+
+
+def test_a_notebook_shows_the_public_facts() -> None:
+    page = CappedPoisson(60_000, 256 / 60_000, 300, "reject", 4)._repr_html_()
+    for fact in ("60000", "4 of 15000 examples", "mean Poisson draw", "300 rows, then reject", "draws above the cap"):
+        assert fact in page
+    free = CappedPoisson.uncapped(100, 0.1)._repr_html_()
+    assert "<td>cap</td><td>none</td>" in free
+    assert "above the cap" not in free

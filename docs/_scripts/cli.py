@@ -81,8 +81,9 @@ def reference() -> str:
     for name in sorted(main.commands):
         command = main.commands[name]
         parts.append(f"## filet {name}\n\n" + _help(command, f"filet {name}"))
-        for kind in sorted(command.commands) if isinstance(command, click.Group) else ():
-            parts.append(f"### filet {name} {kind}\n\n" + _help(command.commands[kind], f"filet {name} {kind}"))
+        kinds = command.commands if isinstance(command, click.Group) else {}
+        for kind in sorted(kinds):
+            parts.append(f"### filet {name} {kind}\n\n" + _help(kinds[kind], f"filet {name} {kind}"))
     return "\n".join(parts)
 
 

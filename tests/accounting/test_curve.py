@@ -221,3 +221,31 @@ def test_numbers_beyond_floats_become_a_refusal_and_what_filet_says_stays(error:
         certified(raising)(InvalidArgumentError("rule"))
     with pytest.raises(TypeError):
         certified(raising)(TypeError("a mistake of the programmer"))
+
+
+def test_a_notebook_shows_what_was_composed_and_epsilons_below_one_in_the_examples() -> None:
+    accountant = filet.Accountant("zero-out")
+    accountant.compose(A.scheme(), 1.0, 100)
+    accountant.compose(filet.CappedPoisson.uncapped(60_000, 0.01), 2.0, 10)
+    accountant.compose_gaussian(30.0, 2)
+    curve = accountant.curve()
+    page = curve._repr_html_()
+    for part in (
+        "100 steps",
+        "cap 300, truncate",
+        "10 steps",
+        "no cap",
+        "2 Gaussian releases",
+        "PrivacyCurve, zero-out",
+    ):
+        assert part in page
+    for delta in (1e-5, 1e-6, 1e-8):
+        assert (
+            f"<td>epsilon at delta = {delta!r}</td><td>{filet.round_up(curve.epsilon(delta), zeros=True)}</td>" in page
+        )
+
+
+def test_a_notebook_shows_a_run_that_has_no_certified_epsilon() -> None:
+    assert "epsilon at delta = 1e-05</td><td>0</td>" in filet.Accountant("zero-out").curve()._repr_html_()
+    curve = account(CappedPoisson(1000, 0.01, 20), noise_multiplier=5e-324, steps=10, adjacency="zero-out")
+    assert curve._repr_html_().count("not certified") == 3

@@ -98,12 +98,14 @@ def check_composed(rows: Iterable[Row], *, costly: bool) -> None:
             check_epsilon(curve, epsilon, truth, error)
 
 
+@pytest.mark.long
 def test_one_step_profiles_lie_in_their_bounds() -> None:
     asked, refused = check_profiles(list(table("profiles"))[::9], every=7)
     assert asked > 3
     assert refused <= 0.1 * asked
 
 
+@pytest.mark.long
 def test_composed_runs_lie_in_their_bounds() -> None:
     check_composed(list(table("composed"))[::10], costly=False)
 
@@ -323,6 +325,7 @@ def test_more_steps_than_floats_count_leave_a_power_of_one() -> None:
     assert curve.true_positive_rate(0.1) == 1.0
 
 
+@pytest.mark.long
 def test_costly_questions_are_answered_or_refused() -> None:
     little = account(CappedPoisson(1000, 0.01, 20), noise_multiplier=1e-6, steps=10, adjacency="zero-out")
     deep = account(CappedPoisson(1_100_000_000, 1e-9, 2, cycle_length=17), noise_multiplier=1.0, steps=66_428,

@@ -200,3 +200,8 @@ def test_a_lone_example_loses_what_the_closed_form_says(scheme, adjacency, dista
     assert poisson_delta(rate, distance / noise, lower) >= 1e-5
     assert poisson_delta(rate, distance / noise, 1.001 * lower + 1e-3) < 1e-5
     assert epsilon_lower_bound(scheme, noise_multiplier=noise, steps=1, adjacency=adjacency, delta=1e-5) >= lower
+
+
+def test_the_least_noise_that_floats_hold_is_not_taken_for_none():
+    for sigma in (5e-324, 1e-300):
+        assert module._lone(filet.CappedPoisson(200, 1.0, 20), sigma, 1, Adjacency.REPLACE_ONE, 1e-5) < math.inf

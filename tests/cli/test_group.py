@@ -16,6 +16,7 @@ from tests.cli.invoke import ENVIRONMENT, RUN, SCHEME, ZERO_OUT, one_line, proce
 import filet
 from filet import errors
 from filet.cli.commands.answers import main
+from filet.cli.commands.pictures import plot
 from filet.cli.group import CANNOT_ANSWER, EXIT_CODES, USAGE, exit_code
 
 UTILIZATION = ["--dataset-size", "60000", "--max-batch-size", "300", "--noise-multiplier", "1", "--steps", "100", "--adjacency", "zero-out",
@@ -203,7 +204,7 @@ def test_help_and_version_work_and_every_command_has_help():
     assert run("--version").stdout == f"filet {filet.__version__}\n"
     assert run().exit_code == 0
     assert run("-h").stdout == run("--help").stdout == run().stdout
-    plots = {f"plot {kind}": command for kind, command in main.commands["plot"].commands.items()}
+    plots = {f"plot {kind}": command for kind, command in plot.commands.items()}
     for name, command in {**main.commands, **plots}.items():
         outcome = run(*name.split(), "--help")
         assert outcome.exit_code == 0
@@ -247,7 +248,7 @@ def test_nonsense_gives_an_answer_or_one_line_never_a_traceback(command, tmp_pat
             "--analysis": "refined", "--cycle-length": 1, "--key": 5, "--start": 0, "--points": 2,
             "--output": "out.csv", "--max-epsilon": 5, "--poisson-batch-size": None, "--epochs": None, "--config": None,
             "--rank": None, "--world-size": None, "--key-file": None}  # fmt: skip
-    chosen_one = main.commands[command].commands["batch-sizes"] if command == "plot" else main.commands[command]
+    chosen_one = plot.commands["batch-sizes"] if command == "plot" else main.commands[command]
     known = {flag for parameter in chosen_one.params for flag in parameter.opts}
     base = {flag: value for flag, value in base.items() if flag in known}
     first = {"calibrate": ["steps"], "plot": ["batch-sizes"]}.get(command, [])

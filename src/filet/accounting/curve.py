@@ -13,6 +13,7 @@ import numpy as np
 from .. import _checks
 from .._checks import Number, Numbers
 from .._numbers import round_up
+from .._progress import Progress
 from .._public import public
 from .._tables import html_table
 from ..errors import FiletError, NotCertifiedError
@@ -191,7 +192,14 @@ class PrivacyCurve:
         return found if rates.ndim else float(found)
 
     @certified
-    def certificate(self, delta: float) -> dict[str, Any]:
+    def certificate(
+        self,
+        delta: float,
+        *,
+        max_seconds: float = 600.0,
+        max_bytes: float = 2e9,
+        progress: Progress | None = None,
+    ) -> dict[str, Any]:
         """The claim that the run is (epsilon, delta)-private, with a proof that others can check; plain JSON.
 
         >>> import filet
@@ -206,11 +214,12 @@ class PrivacyCurve:
 
         Guarantees: `filet.checking.check`, which uses ball arithmetic and nothing else of filet, has accepted it. Its
         epsilon is at most max(0.1 %, 1e-4) above `epsilon(delta)`, or `NotCertifiedError` is raised. Nothing secret is
-        in it. Needs `pip install 'filet[check]'`, and takes seconds.
+        in it. Needs `pip install 'filet[check]'`, and takes seconds; what is estimated to take more than `max_seconds` or
+        `max_bytes` is refused before it starts. `progress` is called with the share of the work done and a label.
         """
         from .certificate import certificate
 
-        return certificate(self, delta)
+        return certificate(self, delta, max_seconds=max_seconds, max_bytes=max_bytes, progress=progress)
 
     @property
     def overflow(self) -> float:

@@ -78,8 +78,13 @@ class Run:
         """Bounds of delta(epsilon)."""
         if epsilon > _FAR:  # delta falls in epsilon; sums of squares would overflow further out
             return Bounds(self.exposure.lower, self.delta(_FAR).upper if not self.overflow.upper else 1.0)
-        parts = worse(direction.delta(epsilon) for direction in self.directions)
-        return self._whole(parts, epsilon)
+        if not self.directions:
+            return self._whole(Bounds(0.0, 0.0), epsilon)
+        best = self.directions[0].delta(epsilon)
+        for other in self.directions[1:]:
+            if not (best.lower > 0.0 and other.at_most(epsilon, best.lower)):
+                best = worse([best, other.delta(epsilon)])
+        return self._whole(best, epsilon)
 
     @_QUIET
     def delta_each(self, epsilon: float) -> list[Bounds]:
@@ -146,7 +151,7 @@ def _part(phase: Phase, adjacency: Adjacency) -> Part:
 def _directions(parts: list[Part], gaussian: Bounds, *, symmetric: bool) -> list[Answers]:
     """Both orders of the neighbours, or one if the other is the same; the closed form where there is one."""
     if not parts:
-        return [Exact(Gaussian(*gaussian))] if gaussian.upper else []
+        return [Exact(Gaussian(*gaussian), math.sqrt(gaussian.upper))] if gaussian.upper else []
     forward = Crowd(parts, gaussian) if len(parts) >= MANY else Direction(parts, gaussian)
     both = [forward] if symmetric else [forward, forward.reversed()]
     if forward.steps == 1 and not gaussian.upper:

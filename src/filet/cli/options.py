@@ -137,6 +137,15 @@ def target_options(command: Command) -> Command:
     return _stacked(click.option("--epsilon", type=float, help=text), delta_option, adjacency_option)(command)
 
 
+def budget_options(command: Command) -> Command:
+    """What long work may take, as estimated before it starts."""
+    seconds, size = "Refuse what is estimated to take longer.", "Refuse what is estimated to need more."
+    return _stacked(
+        click.option("--max-seconds", type=float, default=600.0, help=f"{seconds}  [default: 600]"),
+        click.option("--max-bytes", type=float, default=2e9, help=f"{size}  [default: 2e9]"),
+    )(command)
+
+
 def config_option(command: Command) -> Command:
     text = "Read the run from a TOML file instead; - is standard input."
     return click.option("--config", type=click.Path(dir_okay=False, allow_dash=True), help=text)(command)

@@ -183,8 +183,9 @@ def parse_run(data: Mapping[str, Any]) -> RunFile:
 
     >>> run = parse_run({"adjacency": "zero-out", "delta": 1e-5, "dataset_size": 60_000, "max_batch_size": 300,
     ...     "phases": [{"poisson_batch_size": 256, "noise_multiplier": 1.0, "steps": 14_000}]})
-    >>> round(run.curve.epsilon(run.delta), 3)
-    2.824
+    >>> from filet import round_up
+    >>> round_up(run.curve.epsilon(run.delta), 4)
+    '2.825'
     """
     from .. import _checks
     from ..accounting.accountant import Accountant

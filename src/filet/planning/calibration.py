@@ -116,9 +116,9 @@ def calibrate_noise_multiplier(
 
     >>> scheme = CappedPoisson(60_000, 256 / 60_000, 300)
     >>> noise = calibrate_noise_multiplier(scheme, steps=14_000, epsilon=3.0, delta=1e-5, adjacency="zero-out")
-    >>> round(noise, 3)
-    0.969
-    >>> from filet import account
+    >>> from filet import account, round_up
+    >>> round_up(noise, 3)
+    '0.969'
     >>> account(scheme, noise_multiplier=noise, steps=14_000, adjacency="zero-out").epsilon(1e-5) <= 3.0
     True
 

@@ -109,7 +109,7 @@ def test_a_run_file_is_calibrated_in_one_of_its_numbers(tmp_path, unknown):
     given = {
         "noise-multiplier": ["--noise-multiplier", 1],
         "steps": ["--steps", 1000],
-        "sampling-probability": SCHEME[2:4],
+        "sampling-probability": ["--poisson-batch-size", 256],
     }
     options = [part for name, parts in given.items() if name != unknown for part in parts]
     outcome = run("calibrate", unknown, "--config", path, "--json")

@@ -88,8 +88,8 @@ def gaussian_log_delta(mu: float, epsilon: Any) -> Any:
     return np.where(a < -5.0, negative, other)[()]
 
 
-def _mills(x: Array) -> Array:
-    return np.asarray(math.sqrt(math.pi / 2) * erfcx(x / math.sqrt(2.0)))
+def _mills(x: Any) -> Any:
+    return math.sqrt(math.pi / 2) * erfcx(x / math.sqrt(2.0))
 
 
 def _mills_slope(x: Array) -> Array:

@@ -19,14 +19,17 @@ import numpy as np
 
 from .cells import Discrete
 from .loss_law import Array
-from .rounding import MASS_ERROR, NEGLIGIBLE, PHASE_ERROR, TRANSFORM_ERROR, UNIT
-from .transform import Complex, by_powers, by_series, by_strides, characteristic
+from .rounding import MASS_ERROR, NEGLIGIBLE, PHASE_ERROR, RESOLVED, TRANSFORM_ERROR, UNIT
+from .transform import Complex, by_powers, by_series, characteristic, powers_error
 
 _BLOCK = 250_000  # losses of one block, a size that fits the processor's cache
-_FEW = 64  # frequencies up to which multiplication is the quickest way
-_SEVERAL, _FEW_IN_BLOCKS = 8, 8_000  # phases and frequencies for which products of matrices are
+_FEW, _FEW_IN_BLOCKS = 512, 8_000  # frequencies up to which multiplication is the quickest way; for several phases
+_SEVERAL = 8
+_LOWEST = -1e300  # in place of -inf, which cannot be taken off itself
 _MOST_SAMPLES = 200_000  # of one look for decay; more would cost more than they save
 _NEAR_ZERO = np.geomspace(1e-6, 1.0, 200)  # frequencies at which decay is looked for, in units of 1 / deviation
+_NEAR_POWERS = _NEAR_ZERO ** np.array([[2.0], [4.0], [6.0], [8.0]])
+_NEAR_FACTORS = np.array([[1.4], [1 / 2], [1 / 6], [1 / 24]])  # of E|x| far out, and of E x^2, |x|^3, x^4 near zero
 
 
 @dataclass(frozen=True)
@@ -49,9 +52,8 @@ class Block:
         if c.size > most:
             return np.concatenate([self.log_sum(c[i : i + most]) for i in range(0, c.size, most)])
         v = c[:, None, None] * self.loss + self.log_mass
-        top = v.max(axis=2)
-        shift = np.where(np.isfinite(top), top, 0.0)
-        return np.asarray(shift + np.log(np.exp(v - shift[:, :, None]).sum(axis=2)))
+        top = np.maximum(v.max(axis=2), _LOWEST)
+        return np.asarray(top + np.log(np.exp(v - top[:, :, None]).sum(axis=2)))
 
 
 def blocks(laws: Sequence[tuple[Discrete, int]]) -> list[Block]:
@@ -137,32 +139,31 @@ class Composition:
         Proof: engine.md#rounding
         """
         u: Array = spacing * np.arange(count, dtype=np.float64)
-        size = np.hypot(c, u)
-        log_f: Complex = np.asarray((-0.5 * self.gaussian) * np.square(u), dtype=np.complex128)
-        log_bound = log_f.real.copy()
+        log_bound = (-0.5 * self.gaussian) * (u * u)
+        log_f, relative, size = log_bound.astype(complex), 8 * UNIT, np.hypot(c, u)
         log_value, centre = 0.5 * self.gaussian * (c * c + c), self.gaussian * (c + 0.5)
-        relative = np.full(count, 8 * UNIT)
-        jump = _Jump(c, self.tilted(c), self.big, u)
+        jump = _Jump(c, self.tilted(c), self.big, u) if self.jump else None
         for number, whole in enumerate(self.tilted(c)):
             log_value += float(whole.steps @ whole.log_scale)
             centre += float(whole.steps @ whole.centre)
             for rows in whole.slices(count):
                 one = whole.rows(rows)
                 values, own = one.transform(spacing, count)
-                error, modulus = one.error(size, own), np.abs(values)
-                bound = modulus + error
+                error = one.error(size, own)
+                bound = np.abs(values) + error
                 with np.errstate(divide="ignore"):
-                    log_f.real += one.steps @ np.log(modulus)
-                log_f.imag += one.steps @ np.arctan2(values.imag, values.real)
+                    log_f += one.steps @ np.log(values)
                 log_bound += one.steps @ np.log(bound)
-                relative += one.steps @ (error / bound)
-                if self.jump:
+                relative = relative + one.steps @ (error / bound)
+                if jump:
                     jump.add(number, rows, one, values, bound, size)
-        relative += 4 * UNIT * np.abs(log_f.imag)
+        relative = relative + 4 * UNIT * np.abs(log_f.imag)
         # Hopeless where the steps are so many that their roundings drown the transform; infinite errors are refused.
-        bound_f = np.where(log_bound < 600.0, np.exp(np.minimum(log_bound, 600.0)), np.inf)
-        values = np.exp(np.minimum(log_f.real, 600.0) + 1j * log_f.imag)
-        if self.jump:
+        with np.errstate(over="ignore"):
+            bound_f = np.exp(log_bound)
+        np.minimum(log_f.real, 600.0, out=log_f.real)
+        values = np.exp(log_f)
+        if jump:
             rounding = bound_f * (jump.error + jump.size * relative)
             return Spectrum(values * jump.total, rounding, log_value + jump.top, centre)
         return Spectrum(values, bound_f * relative, log_value, centre)
@@ -184,19 +185,15 @@ class Composition:
         spacing = 0.25 / max(max(float(one.spread.max()) for one in tilts), 1e-300)
         if not limit / spacing * self.rows < _MOST_SAMPLES:
             return limit, 1.0
-        near = min(limit, 1.0 / max(max(float(one.deviation.max()) for one in tilts), 1e-300)) * _NEAR_ZERO
-        far = spacing * np.arange(math.ceil(limit / spacing) + 2)
-        start = np.concatenate([near[:-1], np.maximum(far - 0.5 * spacing, 0.0)])
-        log_bound = (-0.5 * self.gaussian) * np.square(start)
+        end = min(limit, 1.0 / max(max(float(one.deviation.max()) for one in tilts), 1e-300))
+        first, count = int(end / spacing + 0.5), math.ceil(limit / spacing) + 2  # samples further in are not needed
+        start = np.concatenate([end * _NEAR_ZERO, np.maximum(spacing * (np.arange(first, count) - 0.5), end)])
+        log_bound = (-0.5 * self.gaussian) * (start * start)
         for one in tilts:
-            values, own = one.transform(spacing, far.size)
-            bound = np.abs(values) + (0.5 * spacing) * one.spread[:, None]
-            bound = np.concatenate([one.near_zero(near), bound], axis=1)
-            bound += one.error(np.hypot(c, start + spacing), own)
+            values, own = one.transform(spacing, count)
+            far = np.abs(values[:, first:]) + (0.5 * spacing) * one.spread[:, None]
+            bound = np.concatenate([one.near_zero(end), far], axis=1) + one.error(c + start + spacing, own)
             log_bound += one.steps @ np.log(np.minimum(bound, 1.0))
-        beyond = start + spacing > near[-1]  # the samples further in are not needed
-        beyond[: near.size - 1] = True
-        start, log_bound = start[beyond], log_bound[beyond]
         worst = np.maximum.accumulate(log_bound[::-1])[::-1]
         first = int(np.argmax(worst <= math.log(tolerance)))
         if not worst[first] <= math.log(tolerance) or first == 0:
@@ -251,17 +248,20 @@ class Tilted:
 
     def __init__(self, c: float, block: Block) -> None:
         v = block.log_mass + c * block.loss
-        top = v.max(axis=1)
-        empty = np.isneginf(top)
-        weights = np.exp(v - np.where(empty, 0.0, top)[:, None])
-        total = np.where(empty, 1.0, weights.sum(axis=1))
-        self.steps, self.weight_error, self.size = block.steps, block.weight_error, block.size
-        self.weights = weights / total[:, None]
-        self.log_scale = np.log(total) + top
-        self.centre = np.einsum("km,km->k", self.weights, block.loss)
+        top = v.max(axis=1)  # -inf where no loss is left
+        weights = np.exp(v - np.maximum(top, _LOWEST)[:, None])
+        weights[weights < RESOLVED] = 0.0  # numbers that are nearly denormal are slow
+        total = np.maximum(weights.sum(axis=1), 1.0)
+        self.steps, self.weight_error = block.steps, block.weight_error
+        self.weights, self.log_scale = weights / total[:, None], np.log(total) + top
+        self.centre = (self.weights * block.loss).sum(axis=1)
         self.away = block.loss - self.centre[:, None]
-        self.spread = np.einsum("km,km->k", self.weights, self.distance)
-        self.deviation = np.sqrt(np.einsum("km,km->k", self.weights, np.square(self.away)))
+        distance = self.distance
+        first = self.weights * distance
+        self.spread, self.deviation = first.sum(axis=1), np.sqrt((first * distance).sum(axis=1))
+        self.slope = (PHASE_ERROR + MASS_ERROR) * (
+            self.spread + np.abs(self.centre) + block.size
+        )  # of the error in |z|
 
     @property
     def distance(self) -> Array:
@@ -274,6 +274,8 @@ class Tilted:
 
     def rows(self, rows: slice) -> Tilted:
         """Some of the phases."""
+        if rows.stop - rows.start >= self.steps.size:
+            return self
         some = copy(self)
         vars(some).update({name: value[rows] for name, value in vars(self).items()})
         return some
@@ -285,11 +287,9 @@ class Tilted:
         power series, exact to rounding; the rest, often a tiny share of the mass, through the fast transform.
         Proof: engine.md#the-transform-of-a-discrete-loss
         """
-        if count <= _FEW:
-            return by_powers(self.away, self.weights, spacing, count), np.full(self.steps.size, 4 * count * UNIT)
-        if self.steps.size >= _SEVERAL and count <= _FEW_IN_BLOCKS:
-            rounding = (8 * math.sqrt(count) + 2 * self.away.shape[1] + 16) * UNIT
-            return by_strides(self.away, self.weights, spacing, count), np.full(self.steps.size, rounding)
+        if count <= (_FEW if self.steps.size < _SEVERAL else _FEW_IN_BLOCKS):
+            own = powers_error(self.away.shape[1], count)
+            return by_powers(self.away, self.weights, spacing, count), np.full(self.steps.size, own)
         values, shares = np.zeros((self.steps.size, count), complex), np.zeros(self.steps.size)
         limit = spacing * (count - 1)
         for row, (away, weights, distance) in enumerate(zip(self.away, self.weights, self.distance, strict=True)):
@@ -307,18 +307,18 @@ class Tilted:
 
         Proof: engine.md#rounding
         """
-        reach = size * (self.spread + np.abs(self.centre) + self.size)[:, None]
-        return np.asarray(16 * UNIT + own[:, None] + (PHASE_ERROR + MASS_ERROR) * reach)
+        return np.asarray((own + 16 * UNIT)[:, None] + size * self.slope[:, None])
 
-    def near_zero(self, u: Array) -> Array:
-        """Bounds of the transform's modulus on the intervals between the given frequencies, of at most 1 / deviation.
+    def near_zero(self, end: float) -> Array:
+        """Bounds of the transform's modulus from each share of `_NEAR_ZERO` of `end` on, up to end <= 1 / deviation.
 
         Proof: engine.md#truncation
         """
-        x = self.distance * u[-1]
+        x = self.distance * end
         little = np.where(x <= 2.0, x, 0.0)
-        rest = 1.4 * np.einsum("km,km->k", self.weights, x - little)[:, None]
-        square, cube, fourth = (np.einsum("km,km->k", self.weights, little**k)[:, None] for k in (2, 3, 4))
-        low, high = u[:-1] / u[-1], u[1:] / u[-1]
-        real = 1.0 - square * np.square(low) / 2.0 + fourth * high**4 / 24.0
-        return np.asarray(np.hypot(real, cube * high**3 / 6.0 + rest * high) + 1e-12 * square * np.square(high))
+        square = little * little
+        powers = np.array([x - little, square, square * little, square * square]) * self.weights
+        far, a, k, b = powers.sum(axis=2) * _NEAR_FACTORS
+        terms = np.array([far * far - 2.0 * a * (1 - 1e-11), a * a + 2.0 * (b + far * k), k * k, b * b]).T
+        bound = np.sqrt(1.0 + terms @ _NEAR_POWERS)  # convex but for the root, so largest at one of the ends
+        return np.maximum(bound, bound[:, -1:]) + 16 * UNIT

@@ -200,7 +200,7 @@ def _tangent(
         good = (rise > 2 * error) & (left > 1e-6) & (loose < 0.1) & (psi < _LARGEST_EXPONENT)
         tight = np.where(good, (rise + error) * np.exp(psi) * (1 + 4 * UNIT * (np.abs(psi) + 8.0)), np.inf)
         ahead = 4.0 * (np.square(kappa * theta) + reach) / m / np.maximum(left, 0.2) ** 2
-    following = 1.0 + np.clip(np.nan_to_num(np.where(left > 0.2, ahead, 2.0), nan=2.0), 0.0, 3.0)
+    following = 1.0 + np.fmin(np.fmax(np.where(left > 0.2, ahead, 2.0), 0.0), 3.0)
     return tight, np.maximum(rise, 0.0) + error, following
 
 
@@ -244,8 +244,8 @@ def lent_part(step: Step, loss: Array, shares: Array, tilts: Array) -> Array:
 
 def _lent(step: Step, loss: Array, shares: Array, tilts: Array, *, above: bool) -> Array:
     """Above a = 1 the value: c up, negative weights down. Below, the excess: c and M down, what the rest loses up."""
-    share = np.clip(np.nan_to_num(shares.T), 0.0, 1.0)
-    tilts = np.clip(np.nan_to_num(tilts), -1e3, 1e3)
+    share = np.fmin(np.fmax(shares.T, 0.0), 1.0)  # whatever is no number is replaced
+    tilts = np.fmin(np.fmax(tilts, -1e3), 1e3)
     low, low2, m0, m1, top2 = step.masses(loss)
     replaced = step.adjacency is Adjacency.REPLACE_ONE
     level, y, sign = step.levels, 1.0 / step.sigma, 1.0 if above else -1.0

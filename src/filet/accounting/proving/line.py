@@ -54,20 +54,20 @@ def smoothing_transform(z: Complex, s: float, beta: float) -> Complex:
     Proof: engine.md#smoothing
     """
     root = np.sqrt(beta * beta + np.square(s * z))
+    value = (np.exp(root - beta) - np.exp(-root - beta)) / root
     near_zero = np.abs(root) < 1e-3
-    safe = np.where(near_zero, 1.0, root)
-    value = (np.exp(safe - beta) - np.exp(-safe - beta)) / safe
-    value = np.where(near_zero, 2.0 * math.exp(-beta) * (1.0 + np.square(root) / 6.0), value)
+    if near_zero.any():
+        value[near_zero] = 2.0 * math.exp(-beta) * (1.0 + np.square(root[near_zero]) / 6.0)
     return np.asarray(value * (beta / -math.expm1(-2.0 * beta)))
 
 
-def log_smoothing(c: Array, s: float, beta: float) -> Array:
+def log_smoothing(c: float, s: float, beta: float) -> float:
     """log of the above at real c, without overflow. Proof: engine.md#smoothing"""
-    square = np.square(s * c)
-    root = np.sqrt(beta * beta + square)
+    square = (s * c) ** 2
+    root = math.sqrt(beta * beta + square)
     # sinh(root) / root over sinh(beta) / beta, with the differences written out so that tiny shifts keep their digits
-    value = square / (root + beta) - 0.5 * np.log1p(square / (beta * beta))
-    return np.asarray(value + np.log1p(-np.exp(-2 * root)) - math.log1p(-math.exp(-2 * beta)))
+    value = square / (root + beta) - 0.5 * math.log1p(square / (beta * beta))
+    return value + math.log1p(-math.exp(-2 * root)) - math.log1p(-math.exp(-2 * beta))
 
 
 def log_peak(c: Array) -> Array:
@@ -90,28 +90,28 @@ class Line:
         self.composition, self.c, self.s, self.beta = composition, plan.c, plan.shift, plan.beta
         self.period = max(plan.period, 4.0 * plan.shift)
         self.tilts = plan.tilts
-        # The mean of e^{sX} is e^drift; rounded up.
-        self.drift = float(log_smoothing(np.ones(1), self.s, self.beta)[0]) * (1 + 1e-9)
-        # Chernoff's bound of the smoothed delta, for each tilt.
-        log_mgf = composition.log_mgf(self.tilts)
-        self.log_bounds = log_mgf + log_smoothing(self.tilts, self.s, self.beta) + log_peak(self.tilts)
-        spectrum = self._sample()
+        # The mean of e^{sX} is e^drift; rounded up. The smoothing is nowhere larger than on the real line.
+        self.drift = log_smoothing(1.0, self.s, self.beta) * (1 + 1e-9)
+        spectrum = self._sample(math.exp(log_smoothing(self.c, self.s, self.beta)) * (1 + 1e-9))
         margin = composition.weight_margin
         self.log_scale, self.centre, self.margin = spectrum.log_scale, spectrum.centre, expm1_or_infinite(margin)
+        # Chernoff's bound of the smoothed delta, for each tilt, and the geometric series of aliases that it bounds.
+        log_bounds = composition.log_mgf(self.tilts) + log_peak(self.tilts)
+        log_bounds += [log_smoothing(c, self.s, self.beta) for c in self.tilts.tolist()]
         gap = self.c - self.tilts
         away = np.abs(gap) * self.period
         with np.errstate(divide="ignore", invalid="ignore"):  # the tilt itself is on neither side
-            log_series = self.log_bounds - self.log_scale - away - np.log(-np.expm1(-away))
-        log_series = np.where(np.isnan(log_series), np.inf, log_series)
-        self.sides = [(gap[one], log_series[one]) for one in (gap > 0, gap < 0)]
+            series = log_bounds - self.log_scale - away - np.log(-np.expm1(-away))
+        series = np.where(np.isnan(series), np.inf, series)
+        self.sides = [(gap[one], series[one]) for one in (gap > 0, gap < 0)]
 
     @property
     def curved(self) -> bool:
         """Whether `excess` is of use; the alternative is to take the whole shift off."""
         return self.s <= _LARGEST_CURVED_SHIFT
 
-    def _sample(self) -> Spectrum:
-        """Evaluate the transform at the nodes, as far as it or the smoothing has not died out.
+    def _sample(self, largest: float) -> Spectrum:
+        """Evaluate the transform at the nodes, as far as it or the smoothing, nowhere above `largest`, has not died out.
 
         Proof: engine.md#truncation
         """
@@ -123,8 +123,6 @@ class Line:
         beyond = 2.0 * beta * math.exp(-beta) / -math.expm1(-2 * beta) * math.cosh(real) / imaginary
         self.truncation = beyond * (1.0 / limit + w / limit**2) / math.pi
         end, left_out = limit, 0.0
-        # the smoothing is nowhere larger than on the real line
-        largest = math.exp(float(log_smoothing(np.array([c]), s, beta)[0])) * (1 + 1e-9)
         if limit / w > _MANY_NODES and not self.composition.jump:
             cut, bound = self.composition.decays_after(c, limit, 1e-3 * math.exp(-self.beta))
             if cut < limit:
@@ -137,13 +135,13 @@ class Line:
             self.truncation += largest * (1.0 / limit + w / limit**2) / math.pi
         self.u = w * np.arange(count)
         spectrum = self.composition.spectrum(c, w, count)
-        z: Complex = np.asarray(c + 1j * self.u, dtype=np.complex128)
-        shape = smoothing_transform(z, s, beta) / (z * (z + 1.0))
-        self.f = spectrum.values * shape * (w / math.pi)
+        z: Complex = c + 1j * self.u
+        shape = smoothing_transform(z, s, beta) * (w / math.pi) / (z * (z + 1.0))
+        self.f = spectrum.values * shape
         self.f[0] *= 0.5
-        self.rounding = float((spectrum.rounding * np.abs(shape)).sum()) * (w / math.pi)
+        self.rounding = float(spectrum.rounding @ np.abs(shape)) * (1 + count * UNIT)
         size = np.abs(self.f)
-        self.total, self.turning = float(size.sum()), float((size * self.u).sum())
+        self.total, self.turning = float(size.sum()), float(size @ self.u) * (1 + count * UNIT)
         self._sample_excess(spectrum.values, spectrum.rounding, z, end, left_out)
         self.few, columns = math.isqrt(count - 1) + 1, np.stack([self.f, self.g, self.f * self.u], axis=1)
         padded = np.concatenate([columns, np.zeros((-count % self.few, 3))]).reshape(-1, self.few, 3)

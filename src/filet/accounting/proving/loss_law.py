@@ -82,8 +82,12 @@ class Piece:
     def component_masses(self, x: Array) -> Array:
         """Mass of every component between neighbouring points of increasing x; one row a component."""
         t = x - self._arrays[0][:, None]
-        below, above = ndtr(t), ndtr(-t)
-        return np.where(t[:, :-1] > 0, above[:, :-1] - above[:, 1:], below[:, 1:] - below[:, :-1])
+        tail = ndtr(-np.abs(t))  # of the side that t is on
+        low, high, right = tail[:, :-1], tail[:, 1:], t > 0
+        mass = np.abs(low - high)
+        across = right[:, 1:] > right[:, :-1]
+        mass[across] = 1.0 - low[across] - high[across]
+        return mass
 
     def masses(self, x: Array) -> tuple[Array, Array, Array]:
         """P, Q and P - Q of the cells between neighbouring points of increasing x."""

@@ -31,7 +31,7 @@ def threshold(c: Array, m1: Array, m2: Array | None, y: Array | float) -> tuple[
         else:  # a quadratic equation in e^{xy}
             root = 0.5 * np.logaddexp(2.0 * log_1, math.log(4.0) + np.log(m2) - 2.0 * y * y + log_c)
             t = math.log(2.0) + log_c - np.logaddexp(log_1, root)
-        x = np.clip(np.nan_to_num(t / y, nan=-_FAR, posinf=_FAR, neginf=-_FAR), -_FAR, _FAR)
+        x = np.fmin(np.fmax(t / y, -_FAR), _FAR)  # no number counts as -_FAR
         # two roundings of each logarithm, none larger than these (or too small a term to matter), and of y
         off = 2.0 * UNIT * (4.0 * (np.abs(log_c) + np.abs(t) + 2.0) / y + 8.0 * y)
     return x, np.where(np.abs(x) < _FAR, off, 0.0)
@@ -43,7 +43,7 @@ def _tail(x: Array, y: Array | float) -> tuple[Array, Array]:
     scipy's ndtr is good to (8 + 2 x^2) units (measured, and what squaring in its exponent explains); x itself is
     off by |x| + y units, which Mills' ratio, at least 1 / (1 + |x|), turns into a relative error.
     """
-    n = np.clip(-x, 0.0, 40.0)  # beyond 38 the tail underflows
+    n = np.minimum(np.maximum(-x, 0.0), 40.0)  # beyond 38 the tail underflows
     return ndtr(x), UNIT * (16.0 + 4.0 * (1.0 + n) * (1.0 + n + y))
 
 

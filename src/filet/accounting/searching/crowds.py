@@ -29,17 +29,17 @@ from .refinement import Direction, Look, Part, wide
 from .tilts import propose_evidence
 
 MANY = 32  # phases from which it pays
-_MOST_GROUPS = 40
+_MOST_GROUPS = 24
 # Phases within this are alike: in the logarithm of the noise and of the rate, in deviations of the batch size, and in the
 # logarithms of the weights of up to three pieces.
-_ALIKE = np.array([0.06, 0.2, 0.25, 2.0, 2.0, 2.0])
+_ALIKE = np.array([0.08, 0.25, 0.8, 2.0, 2.0, 2.0])
 _LIGHTEST = -60.0  # of such a logarithm
 _FARTHEST = 8.0  # deviations beyond which a cap is simply far away
 _LEAST = 1e-3  # epsilons below it are left to the general search
 _CELLS = 300  # of a law that lends nothing
 _LEVELS = 2  # of finer cells
 _GAP, _MOST_GAPS = 0.1, 300  # deviations between cells where a neighbour has none
-_SPARE, _ABOVE, _LONGER = 2e-3, 1.05, 1.25  # relative: how far the few may be off
+_SPARE, _LONGER = 2e-3, 1.25  # relative: how far the few may be off
 
 
 def _features(part: Part) -> Array:
@@ -191,11 +191,11 @@ class Crowd(Direction):
             cells = few.fitted(_CELLS * 2**level)
             every = self._all(cells, bracket.log_delta)
             self._cells_last = bracket.log_delta, every
-            for above in (True, False):
-                view = self.view(every, above=above)
-                first = _like(few.lines(cells, few.guess, 2.0**level, above=above), view)
-                start = few.guess if bracket.upper == math.inf else bracket.upper
-                narrow(bracket, view, start, 2.0**level, budget, first)
+            above, below = (self.view(every, above=above) for above in (True, False))
+            lines = _like(few.lines(cells, few.guess, 2.0**level), above, _LONGER)
+            _, lines = narrow(bracket, above, min(few.guess, bracket.upper), 2.0**level, budget, lines)
+            if bracket.upper < math.inf:
+                narrow(bracket, below, bracket.upper, 2.0**level, budget, _like(lines, below))
             if not wide(bracket, 0.9):
                 return bracket.bounds
         general = super().epsilon(delta)
@@ -209,12 +209,14 @@ class Crowd(Direction):
             return few.guess <= _LEAST and super().at_most(epsilon, delta)
         if few.guess > epsilon * (1.0 + _SPARE):
             return False
-        at = min(epsilon, few.guess * _ABOVE)  # far above the answer there is little to read
+        at = min(epsilon, math.sqrt(few.guess * epsilon))  # far above the answer there is little to read
         known, cells = self._other._cells_last if self._other else (math.nan, [])
         every = [one.reversed() for one in cells]  # good enough for a quick look, if they are for this delta
         every = every if known == log_delta else self._all(few.fitted(_CELLS), log_delta)
-        lines = few.lines(few.look(log_delta), at, 1.0)
-        return proves(_like(lines, self.view(every, above=True)), at, log_delta)
+        view = self.view(every, above=True)
+        if view.infinite <= delta and view.largest <= epsilon:
+            return True
+        return proves(_like(few.lines(few.look(log_delta), at, 1.0), view, _LONGER), at, log_delta)
 
 
 def _alike(cells: Cells, law: LossLaw) -> Cells:
@@ -229,7 +231,7 @@ def _alike(cells: Cells, law: LossLaw) -> Cells:
     return cut(law, edges)
 
 
-def _like(evidence: Evidence, view: View) -> Evidence:
+def _like(evidence: Evidence, view: View, longer: float = 1.0) -> Evidence:
     """The lines of another run, for this one, whose losses may reach a little further."""
-    plans = [LinePlan(line.c, line.s, line.beta, line.period * _LONGER, line.tilts) for line in evidence.lines]
+    plans = [LinePlan(line.c, line.s, line.beta, line.period * longer, line.tilts) for line in evidence.lines]
     return Evidence(view, plans, evidence.lines[0].composition.cap)

@@ -37,7 +37,7 @@ def any_of(parts: Sequence[Focus], units: Sequence[float], cells: int) -> Focus:
 _FADING = np.cumsum(0.25 * 1.25 ** np.arange(16.0))  # distances of cells beyond those that matter, up to 35 deviations
 
 
-def _grid(piece: Piece, reach: float, width: float) -> Array:
+def points_within(piece: Piece, reach: float, width: float) -> Array:
     """Points a `width` apart wherever a mean is within `reach`; far means (little noise) leave gaps in between.
 
     Beyond `reach` standard deviations from the outermost means there is one open cell at each end.
@@ -66,7 +66,7 @@ def _grid(piece: Piece, reach: float, width: float) -> Array:
 
 def equal_cells(law: LossLaw, reach: float, width: float) -> Cells:
     """Cells of one width, in standard deviations; good for a first look at any law."""
-    return cut(law, [_grid(piece, reach, width) for piece in law.pieces])
+    return cut(law, [points_within(piece, reach, width) for piece in law.pieces])
 
 
 def fitted_cells(look: Cells, focus: Focus) -> Cells:
@@ -95,3 +95,17 @@ def fitted_cells(look: Cells, focus: Focus) -> Cells:
         edges.append(np.interp(np.linspace(0.0, count[-1], 2 + math.ceil(count[-1] / unit)), count, x))
         edges[-1][0], edges[-1][-1] = x[0], x[-1]
     return cut(look.law, edges)
+
+
+def sketched_cells(law: LossLaw, x: Sequence[Array], log_need: Sequence[Array], cells: int) -> Cells:
+    """Cells fitted to a sketch: `log_need` says for each gap of the points x how much a cell's squared width matters."""
+    top = max(float(v.max()) for v in log_need)
+    counts = [np.cumsum(np.cbrt(np.exp(np.maximum(v - top, -14.0))) * np.minimum(one[1:] - one[:-1], 1.0))
+              for v, one in zip(log_need, x, strict=True)]  # fmt: skip
+    unit = max(sum(float(count[-1]) for count in counts) / cells, 1e-300)
+    edges = []
+    for one, count in zip(x, counts, strict=True):
+        number = 2 + math.ceil(count[-1] / unit)
+        edges.append(np.interp(np.arange(number) * (count[-1] / (number - 1)), np.append(0.0, count), one))
+        edges[-1][-1] = one[-1]
+    return cut(law, edges)

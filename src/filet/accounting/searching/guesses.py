@@ -5,7 +5,9 @@ from __future__ import annotations
 import math
 
 import numpy as np
+from scipy.special import log_ndtr
 
+from ..proving.closed_form import gaussian_log_delta
 from ..proving.composition import Composition
 from ..proving.verdict import Evidence
 from ..proving.view import View
@@ -133,3 +135,17 @@ def focus(evidence: Evidence, epsilon: float, cells: int) -> Focus:
         np.concatenate([loss[:_TABLE][known], loss[_TABLE:]]),
         np.concatenate([log_weight[known], tail]),
     )
+
+
+def gaussian_epsilon(mu: float, delta: float) -> tuple[float, float]:
+    """About the epsilon of the Gaussian mechanism with shift mu, and the slope of log delta there; by Newton's method."""
+    log_delta, root = math.log(delta), math.sqrt(max(-2.0 * math.log(delta), 0.0))
+    epsilon, slope = mu * (root + 0.5 * mu), -1.0  # a tail bound: not below the answer, and log delta is concave
+    for _ in range(60):
+        value = gaussian_log_delta(mu, epsilon)
+        slope = -math.exp(epsilon + float(log_ndtr(-epsilon / mu - 0.5 * mu)) - value)
+        step = (log_delta - value) / slope
+        epsilon = max(epsilon + step, 0.0)
+        if not abs(step) > 1e-11 * epsilon or epsilon == 0.0:
+            break
+    return epsilon, slope

@@ -14,14 +14,16 @@ from ..proving.cells import Discrete
 from ..proving.hull import dominating, reverse
 from ..proving.lending import Step, part, stacked
 from ..proving.loss_law import Array
+from ..terms import Adjacency
 from .grids import Focus
-from .lending_shares import Laws, Query, Seen, Shares, rare, resolved, symmetric
+from .lending_shares import KNOTS, Laws, Query, Seen, Shares, improved, places, rare, resolved, settle, symmetric
 
 _NODES = 100  # for each direction
 _AROUND = 12  # near a loss that may decide alone
 _AT_ONCE = 40_000  # nodes times lenders, a size that fits the processor's cache
 _FEWEST = 6  # lenders; and two for every unit of noise: more gain less than a part in ten thousand
-_FURTHER = np.linspace(1.03, 1.18, 6)  # neighbours with less noise have larger losses
+_PACES = (0.6, 0.6, 0.0)  # rounds in which a step makes its neighbour's shares its own
+_FURTHER = np.array([1.03, 1.07, 1.13, 1.2, 1.3, 1.45, 1.65, 2.0])  # neighbours with less noise have larger losses
 _LEAST_GAP = 1e-13
 
 
@@ -40,18 +42,45 @@ class Model:
         for first in range(0, len(steps), most):
             some = steps[first : first + most]
             nodes = [self._nodes(step) for step in some]
-            loss, stack = np.concatenate(nodes), stacked(some, [one.size for one in nodes], lenders)
-            found = part(stack, loss, *self.shares.at(loss, stack))
-            owner = np.repeat(np.arange(len(some)), [one.size for one in nodes])
+            sizes = [one.size for one in nodes]
+            loss, stack = np.concatenate(nodes), stacked(some, sizes, lenders)
+            owner = np.repeat(np.arange(len(some)), sizes)
+            found = part(stack, loss, *self._shares(some, stack, loss, owner))
             made += _both(loss, found, owner, query, symmetric(stack))
         return made
 
+    def _shares(self, steps: Sequence[Step], stack: Step, loss: Array, owner: np.ndarray) -> tuple[Array, Array]:
+        """Every step's own shares and tilts at its nodes: those of the model at its knots, after a few rounds."""
+        at_knots, count = stacked(steps, [KNOTS] * len(steps), stack.lenders), len(steps)
+        knots, share = np.tile(self.shares.knots, count), np.tile(self.shares.share[: stack.lenders], count)
+        share, tilt = settle(at_knots, knots, share, np.tile(self.shares.tilt, count), _PACES)
+        where, t = places(stack, loss)
+        place = np.interp(t, self.shares.knots, np.arange(float(KNOTS)))
+        left = np.minimum(place.astype(np.int64), KNOTS - 2)
+        right, column = place - left, owner * KNOTS + left
+        share = share[:, column] * (1.0 - right) + share[:, column + 1] * right
+        return improved(stack, where, share, tilt[column] * (1.0 - right) + tilt[column + 1] * right)
+
     def _nodes(self, step: Step) -> Array:
-        """The model's nodes with the same (a - 1) / p."""
-        if step.p == self.shares.step.p:
+        """The model's nodes with the same (a - 1) / p; below a = 1 losses end somewhere, so nodes keep their place up to there."""
+        own = self.shares.step
+        if step.p == own.p and step.weights == own.weights:
             return self.loss
-        moved = np.log1p(np.maximum(np.expm1(self.loss) * (step.p / self.shares.step.p), -1.0 + 1e-15))
+        gap = np.expm1(np.abs(self.loss) if symmetric(step) else self.loss)
+        moved = np.log1p(np.maximum(gap, 0.0) * (step.p / own.p))
+        if symmetric(step):
+            moved = np.copysign(moved, self.loss)
+        else:
+            below = np.log1p(-np.minimum(np.interp(-gap, _ends(own), _ends(step)), 1.0 - 1e-15))
+            moved = np.where(gap < 0.0, below, moved)
         return np.asarray(moved[np.append(True, np.diff(moved) > _LEAST_GAP)])
+
+
+def _ends(step: Step) -> list[float]:
+    """Where 1 - a is special: losses of hits, and of full batches, end there."""
+    v = step.weights
+    end = v.tq / v.tau if step.adjacency is Adjacency.ADD_REMOVE else v.c / (v.w + v.tq)
+    return [0.0, *sorted([step.p, end]), 1.0]
 
 
 def _both(loss: Array, found: Array, owner: np.ndarray, query: Query, symmetric: bool) -> list[Laws | None]:

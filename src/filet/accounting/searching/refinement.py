@@ -13,15 +13,17 @@ from ..proving.cells import Cells, discretise_above, discretise_below
 from ..proving.closed_form import ClosedForm, HullStep, OneStep
 from ..proving.lending import Step
 from ..proving.loss_law import Array, LossLaw
+from ..proving.rounding import CLOSED_FORM_ERROR
 from ..proving.verdict import DeltaBracket, EpsilonBracket, Evidence, proves
 from ..proving.view import View
 from ..terms import Bounds
 from .budget import Budget
 from .grids import Focus, equal_cells, fitted_cells
-from .guesses import bulk_focus, focus, guess_epsilon, guess_log_delta, saddle_point
+from .guesses import bulk_focus, focus, gaussian_epsilon, guess_epsilon, guess_log_delta, saddle_point
 from .lending_shares import Laws, Query
 from .lending_shares import laws as lending_laws
 from .newton import NEAR_ZERO, narrow
+from .straight import LEAST_STEPS, MOST_PHASES, Drawing, Drawn, bracket_delta, bracket_epsilon, shows_at_most
 from .tilts import propose_evidence
 
 _REFINEMENTS = 5
@@ -29,11 +31,13 @@ _CELLS = 800
 _FEW_CELLS = 300  # a law, for runs of very many phases
 _MANY_PHASES = 50
 _LOWEST_LOG_DELTA = -640.0
+_USUAL_LOG_DELTA = -24.0
 _RELATIVE, _ABSOLUTE = 1e-3, 1e-4  # the promised width of an epsilon bracket
 DELTA_WIDTH = 0.01  # the relative width up to which a delta bracket is refined
 _NO_GAUSSIAN = Bounds(0.0, 0.0)
 _NEVER = (math.nan, math.nan, None)  # no look
 Look = list[Cells | Laws]  # how each part of a run is seen
+_CLOSE = 1e-11  # of epsilon: how far from a guess a closed form is read
 _SPREAD = 65  # points of one look at a closed form
 
 
@@ -69,10 +73,13 @@ class Direction:
             self.cells, self._width = _FEW_CELLS, 0.2
         self._mirror = mirror
         self._looked: tuple[tuple[float, float, float | None], Look] = _NEVER, []
+        self._drawn: Drawn | None = None
+        self._mirrored = False  # whether the other direction counts too
 
     def reversed(self) -> Direction:
         """The run with P and Q exchanged."""
         parts = [Part(part.law.reversed(), part.steps, part.step) for part in self.parts]
+        self._mirrored = True
         return Direction(parts, self.gaussian, self)
 
     def look(self, log_delta: float, highest: float | None = None) -> Look:
@@ -115,6 +122,10 @@ class Direction:
     def epsilon(self, delta: float) -> Bounds:
         """Bracket of epsilon(delta)."""
         bracket, budget = EpsilonBracket(delta), Budget()
+        drawing = self._draw(bracket.log_delta)
+        self._drawn = drawing.at_delta(bracket.log_delta, both=self._mirrored) if drawing else None
+        if self._drawn and bracket_epsilon(self, self._drawn, bracket, budget) and not wide(bracket, 0.9):
+            return bracket.bounds
         look = self.look(bracket.log_delta)
         first = self.view(look, above=True)
         bracket.crude(first, 0.5 * _ABSOLUTE)
@@ -137,6 +148,15 @@ class Direction:
         if wide(bracket, 0.9):
             self._halve(bracket, budget)
         return bracket.bounds
+
+    def _draw(self, log_delta: float) -> Drawing | None:
+        """A sketch of the run for deltas of that size, if it is short enough for one."""
+        if len(self.parts) > MOST_PHASES or self.steps < LEAST_STEPS:
+            return None
+        lent: list[Laws | None] = [None] * len(self.parts)
+        if any(part.step for part in self.parts):
+            lent = [one if isinstance(one, Laws) else None for one in self.look(log_delta)]
+        return Drawing(self, lent, self.gaussian.upper, self._reach(log_delta))
 
     def _refine(self, bracket: EpsilonBracket, look: Look, evidence: Evidence, start: float, budget: Budget) -> None:
         """Ever finer cells, fitted to what was read last."""
@@ -178,6 +198,8 @@ class Direction:
     def at_most(self, epsilon: float, delta: float) -> bool:
         """Whether epsilon(delta) <= epsilon is proven by a quick look; False means "not known"."""
         log_delta = math.log(delta)
+        if shows_at_most(self, self._mirror._drawn if self._mirror else None, epsilon, log_delta):
+            return True
         first = self.view(self.look(log_delta), above=True)
         if first.infinite <= delta and first.largest <= epsilon:
             return True
@@ -190,6 +212,8 @@ class Direction:
     def delta(self, epsilon: float) -> Bounds:
         """Bracket of delta(epsilon)."""
         bracket, budget = DeltaBracket(epsilon), Budget()
+        if self._straight_delta(bracket):
+            return bracket.bounds
         log_delta = -25.0
         for _ in range(4):  # find the size of the answer, and how far out the losses matter
             look = self.look(8.0 * math.floor(log_delta / 8.0))
@@ -216,6 +240,21 @@ class Direction:
             if bracket.upper - bracket.lower <= DELTA_WIDTH * bracket.upper:
                 break
         return bracket.bounds
+
+    def _straight_delta(self, bracket: DeltaBracket) -> bool:
+        """Whether a sketch leads to a bracket as narrow as is promised."""
+        log_delta = _USUAL_LOG_DELTA
+        for _ in range(3):
+            drawing = self._draw(log_delta)
+            guesses = drawing.at_epsilon(bracket.epsilon, log_delta, both=self._mirrored) if drawing else None
+            if drawing is None or guesses is None:
+                return False
+            about = 8.0 * math.floor(guesses[0].log_delta / 8.0)
+            if about == log_delta or (about > log_delta and not any(drawing.lent)):
+                self._drawn = bracket_delta(self, drawing, guesses, bracket)
+                return self._drawn is not None
+            log_delta = about
+        return False
 
     def quick_delta(self, epsilon: float, budget: Budget | None = None) -> float:
         """An upper bound of delta(epsilon) from one coarse look; without lines once the budget is spent."""
@@ -254,8 +293,9 @@ def _fitted(look: Look, where: Focus) -> Look:
 class Exact:
     """The same questions to a run that has a closed form."""
 
-    def __init__(self, form: ClosedForm) -> None:
-        self.form = form
+    def __init__(self, form: ClosedForm, shift: float = math.nan) -> None:
+        """`shift` is that of a Gaussian mechanism, if it is one."""
+        self.form, self._shift = form, shift
 
     def deltas(self, epsilons: Array) -> tuple[Array, Array]:
         """Lower and upper bounds of delta at several epsilons."""
@@ -274,6 +314,12 @@ class Exact:
     def epsilon(self, delta: float) -> Bounds:
         """Bracket of epsilon(delta): look at ever closer points around where delta crosses the goal."""
         bracket = EpsilonBracket(delta)
+        if self._shift > 0.0:
+            guess, slope = gaussian_epsilon(self._shift, delta)
+            around = guess * _CLOSE - 4.0 * CLOSED_FORM_ERROR / min(slope, -1e-300)
+            bracket.read_exact(self.form, np.maximum([guess - around, guess + around], 0.0))
+            if bracket.upper - bracket.lower <= 1e-6 * bracket.upper:
+                return bracket.bounds
         bracket.read_exact(self.form, np.concatenate([[0.0], np.geomspace(1e-12, 1e18, 4 * _SPREAD)]))
         for _ in range(40):
             low, high = bracket.lower, bracket.upper

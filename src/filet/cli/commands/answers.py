@@ -25,6 +25,7 @@ from ..options import (
 )
 from ..output import describe_run, note, print_json, print_pairs, warn_of_delta
 from .batches import keygen, sample
+from .beam import beam
 from .certificates import certify, check
 from .comparison import compare
 from .pictures import plot
@@ -182,5 +183,5 @@ def explain(as_json: bool, **options: Any) -> None:
     warn_of_delta(value, *run.sizes)
 
 
-for _command in (compare, calibrate, plan, sample, keygen, plot, certify, check):
+for _command in (compare, calibrate, plan, sample, keygen, plot, certify, check, beam):
     main.add_command(_command)

@@ -12,6 +12,7 @@ from ..group import CANNOT_ANSWER, Command
 from ..options import (
     adjacency_option,
     analysis_option,
+    budget_options,
     config_option,
     delta_option,
     json_option,
@@ -32,8 +33,9 @@ if TYPE_CHECKING:
 @analysis_option
 @config_option
 @output_options("The certificate to write, such as run.certificate.json.", needed=True)
+@budget_options
 @json_option
-def certify(as_json: bool, output: str, force: bool, **options: Any) -> None:
+def certify(as_json: bool, output: str, force: bool, max_seconds: float, max_bytes: float, **options: Any) -> None:
     """Write a certificate of a run: its epsilon, with a proof that others can check.
 
     The checker's lattice of losses makes epsilon a little larger than that of `filet epsilon`, by 0.1 % (or 1e-4) at most. Nothing
@@ -45,7 +47,8 @@ def certify(as_json: bool, output: str, force: bool, **options: Any) -> None:
     check_output(output, force)
     run = run_from(options, "delta")
     delta = cast(float, run.delta)
-    claim = run.curve.certificate(delta)
+    with progress_bar("certifying") as bar:
+        claim = run.curve.certificate(delta, max_seconds=max_seconds, max_bytes=max_bytes, progress=bar)
     with whole_file(output) as temporary:
         temporary.write_text(json.dumps(claim) + "\n", encoding="utf-8")
     bound, epsilon = run.curve.epsilon(delta), float(claim["epsilon"])
@@ -67,10 +70,7 @@ def certify(as_json: bool, output: str, force: bool, **options: Any) -> None:
 
 @click.command(cls=Command)
 @click.argument("file", type=click.Path(dir_okay=False, allow_dash=True))
-@click.option(
-    "--max-seconds", type=float, default=600.0, help="Refuse what is estimated to take longer.  [default: 600]"
-)
-@click.option("--max-bytes", type=float, default=2e9, help="Refuse what is estimated to need more.  [default: 2e9]")
+@budget_options
 @json_option
 def check(file: str, max_seconds: float, max_bytes: float, as_json: bool) -> None:
     """Check a certificate: is its epsilon proven? FILE may be -, standard input.
