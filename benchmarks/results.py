@@ -397,6 +397,20 @@ def planning_section(record: Row) -> str:
     return "\n".join(parts)
 
 
+def shapes_section(record: Row) -> str:
+    """One model and budget, three ways to shape Poisson batches: what a step costs, compilations included."""
+    lines = []
+    for row in record["results"]:
+        compiled = "-" if row["run"] == "torch eager" else str(row["compilations"])
+        wasted, rates = f"{row['rows_wasted']:.1%}", (row["steps_per_second"], row["later_steps_per_second"])
+        lines.append([row["shape"], row["run"], compiled + " (limit)" * row["gave_up"], str(row["shapes_seen"]), wasted,
+                      *(f"{rate:,.0f}" if rate >= 10 else f"{rate:.1f}" for rate in rates), up(row["epsilon"], 3)])  # fmt: skip
+    header = ["batches", "run", "compilations", "shapes", "rows wasted", "steps/s", "steps/s, later half", "epsilon"]
+    text = f"The same DP-SGD step on three kinds of Poisson batches, {record['results'][0]['steps']} steps.\n"
+    picture = "![Steps per second of three kinds of batches, eagerly and compiled](figures/shapes.svg)\n"
+    return "\n".join(["## What fixed shapes buy\n", where(record), text, table(header, lines), picture])
+
+
 def bulk_section(record: Row) -> str:
     text = """\
 A curve has deltas from 1e-12 to 1e-2, epsilons from 0 to that of 1e-12, or false positive rates from 1e-6 to 1; adjacency is add-remove.
@@ -418,20 +432,6 @@ are timed.
     parts.append("Peak of what a call allocates (truncate, refined):\n")
     parts.append(table(["", *(key.replace(" MB", ", MB") for key in list(record["memory"][0])[1:])], held))
     return "\n".join(parts)
-
-
-def shapes_section(record: Row) -> str:
-    """One model and budget, three ways to shape Poisson batches: what a step costs, compilations included."""
-    lines = []
-    for row in record["results"]:
-        compiled = "-" if row["run"] == "torch eager" else str(row["compilations"])
-        wasted, rates = f"{row['rows_wasted']:.1%}", (row["steps_per_second"], row["later_steps_per_second"])
-        lines.append([row["shape"], row["run"], compiled + " (limit)" * row["gave_up"], str(row["shapes_seen"]), wasted,
-                      *(f"{rate:,.0f}" if rate >= 10 else f"{rate:.1f}" for rate in rates), up(row["epsilon"], 3)])  # fmt: skip
-    header = ["batches", "run", "compilations", "shapes", "rows wasted", "steps/s", "steps/s, later half", "epsilon"]
-    text = f"The same DP-SGD step on three kinds of Poisson batches, {record['results'][0]['steps']} steps.\n"
-    picture = "![Steps per second of three kinds of batches, eagerly and compiled](figures/shapes.svg)\n"
-    return "\n".join(["## What fixed shapes buy\n", where(record), text, table(header, lines), picture])
 
 
 def grid_section(record: Row) -> str:
