@@ -32,7 +32,7 @@ from filet.accounting.proving.loss_law import LossLaw
 from filet.accounting.proving.verdict import EpsilonBracket, Evidence, Verdict
 from filet.accounting.proving.view import View
 from filet.accounting.run import Run
-from filet.accounting.searching import grids, lending_shares, newton, refinement, straight
+from filet.accounting.searching import grids, lending_shares, newton, refinement, straight, stretches
 from filet.accounting.searching.budget import Budget
 from filet.accounting.searching.grids import Focus
 from filet.accounting.searching.lending_shares import Query
@@ -95,6 +95,17 @@ class Chance:
         losses = np.sort(self.rng.normal(size=size)) * self.scale(-2, 2)
         return Focus(int(self.rng.integers(5, 300)), losses, self.rng.normal(size=size) * self.scale(-1, 2))
 
+    def cover(self, chart: stretches.Chart, epsilons: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """A chart of random lines, read at random and mistaken about delta."""
+        for _ in range(2):
+            chart.lines.append(self.evidence(chart.view, float(self.rng.choice(epsilons)), -10.0, 1.0))
+        log_delta = -self.rng.exponential(size=epsilons.size) * 20.0
+        return log_delta, self.rng.integers(-1, len(chart.lines), size=epsilons.size)
+
+    def charted(self, chart: stretches.Chart, log_delta: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        start = self.scale(-2, 1) * 10.0 ** self.rng.uniform(-1, 1, size=log_delta.size)
+        return start, self.cover(chart, np.maximum(start, 1e-3))[1] if start.size else start
+
     def guess(self, log_delta: float, epsilon: float = math.nan) -> Guess | None:
         """What a sketch might say: anything, with any line, or nothing."""
         self.proposals += 1
@@ -115,14 +126,17 @@ class Chance:
         patch.setattr(straight, "settle", self.settle)
         patch.setattr(line_module, "_MOST_NODES", 3000)
         patch.setattr(composition_module, "_MOST_SAMPLES", 3000)
-        for module in (newton, refinement):
+        for module in (newton, refinement, stretches):
             patch.setattr(module, "propose_evidence", self.evidence)
         patch.setattr(refinement, "equal_cells", lambda law, *_: self.edges(law))
         patch.setattr(grids, "cut", lambda law, _: self.edges(law))  # fitted cells
-        patch.setattr(refinement, "guess_epsilon", lambda *_: self.scale(-4, 2))
+        for module in (refinement, stretches):
+            patch.setattr(module, "guess_epsilon", lambda *_: self.scale(-4, 2))
+            patch.setattr(module, "guess_log_delta", lambda *_: float(-self.rng.exponential() * 20.0))
+            patch.setattr(module, "focus", self.focus)
+        patch.setattr(stretches.Chart, "cover", self.cover)
+        patch.setattr(stretches, "_charted", self.charted)
         patch.setattr(refinement, "saddle_point", lambda *_: self.scale(-4, 2))
-        patch.setattr(refinement, "guess_log_delta", lambda *_: float(-self.rng.exponential() * 20.0))
-        patch.setattr(refinement, "focus", self.focus)
         patch.setattr(refinement, "bulk_focus", lambda *_: self.focus() if self.rng.random() < 0.5 else None)
         patch.setattr(newton.Known, "step", lambda known, epsilon, *_: epsilon * self.rng.normal() + self.scale(-8, 0))
         patch.setattr(newton, "_ROUNDS", 6)
@@ -166,6 +180,25 @@ def check_rows(chance: Chance, table: list[dict[str, str]]) -> None:
             chance.violations.append((row, str(error)))
         except ArithmeticError:
             pass
+        check_many(chance, row, run, epsilon, delta, slack)
+
+
+def check_many(chance: Chance, row: object, run: Direction, epsilon: float, delta: float, slack: float) -> None:
+    """The same questions among others."""
+    try:
+        lower, upper = stretches.epsilons(run, delta * np.array([0.1, 1.0]))
+        chance.check(row, lower[1], upper[1], epsilon, slack, math.inf)
+        lower, upper = stretches.deltas(run, epsilon * np.array([0.5, 1.0]))
+        chance.check(row, lower[1], upper[1], delta, slack + SLACK * delta, 1.0)
+        if epsilon * 0.98 > 1e-12:
+            most = stretches.at_most(run, epsilon * np.array([0.98]), np.array([delta]))
+            chance.check(row, 0.0, float(most[0]), epsilon, slack, math.inf)
+        most = stretches.upper_deltas(run, epsilon * np.array([0.5, 1.0]), Budget())
+        chance.check(row, 0.0, float(most[1]), delta, slack + SLACK * delta, 1.0)
+    except NotCertifiedError as error:
+        chance.violations.append((row, str(error)))
+    except ArithmeticError:
+        pass
 
 
 def check_laws(chance: Chance, seeds: range) -> None:
