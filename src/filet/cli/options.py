@@ -13,6 +13,7 @@ from .run_file import CAP, LENGTH, PHASE_KEYS, RATE
 
 if TYPE_CHECKING:
     from ..accounting.terms import Phase
+    from ..scheme import CappedPoisson
     from .run_file import RunFile
 
 
@@ -250,3 +251,13 @@ def settings_from(options: Mapping[str, Any], names: Sequence[str]) -> tuple[dic
     question = {name: options[name] for name in ("epsilon", "delta") if name in names and options.get(name) is not None}
     unused = sorted(set(found) - set(names) - {"max_epsilon", "delta", "adjacency"})
     return {**dict.fromkeys(names), **{name: found[name] for name in names if name in found}, **question}, unused
+
+
+def scheme_and_steps(options: Mapping[str, Any]) -> tuple[CappedPoisson, int]:
+    """What to draw: all steps of a run, from options or a run file; noise and privacy have no part in it."""
+    from .run_file import make_scheme, make_steps
+
+    settings, _ = settings_from(options, PHASE_KEYS)
+    required(settings, *SCHEME_NEEDS, LENGTH)
+    scheme = make_scheme(settings, "the run")
+    return scheme, make_steps(settings, scheme, "the run")

@@ -14,21 +14,17 @@ from ...errors import InvalidArgumentError
 from ..group import Command
 from ..options import (
     INTEGER,
-    SCHEME_NEEDS,
     config_option,
     output_options,
-    required,
+    scheme_and_steps,
     scheme_options,
-    settings_from,
     steps_options,
 )
 from ..output import check_output, note, progress_bar
-from ..run_file import LENGTH, PHASE_KEYS
 
 if TYPE_CHECKING:
     from ..._progress import Progress
     from ...sampling.sampler import Batches
-    from ...scheme import CappedPoisson
 
 
 @click.command(cls=Command)
@@ -94,23 +90,13 @@ def sample(form: str | None, output: str | None, force: bool, **options: Any) ->
 
 
 def _batches(options: dict[str, Any]) -> Batches:
-    scheme, steps = _scheme_and_steps(options)
+    scheme, steps = scheme_and_steps(options)
     if (options["rank"] is None) != (options["world_size"] is None):
         raise InvalidArgumentError("rank and world_size go together; pass both or neither")
     sampler = scheme.sampler(_key(options["key"], options["key_file"]), secure=options["secure"])
     if options["rank"] is not None:
         sampler = sampler.shard(options["rank"], options["world_size"])
     return sampler.batches(steps, options["start"])
-
-
-def _scheme_and_steps(options: dict[str, Any]) -> tuple[CappedPoisson, int]:
-    """What to draw: all steps of a run, from options or a run file; noise and privacy have no part in it."""
-    from ..run_file import make_scheme, make_steps
-
-    settings, _ = settings_from(options, (*PHASE_KEYS,))
-    required(settings, *SCHEME_NEEDS, LENGTH)
-    scheme = make_scheme(settings, "the run")
-    return scheme, make_steps(settings, scheme, "the run")
 
 
 def _key(number: str | None, path: str | None) -> bytes | int | None:
