@@ -94,7 +94,7 @@ def sample(form: str | None, output: str | None, force: bool, **options: Any) ->
 
 
 def _batches(options: dict[str, Any]) -> Batches:
-    scheme, steps = _scheme_and_steps(options)
+    scheme, steps = scheme_and_steps(options)
     if (options["rank"] is None) != (options["world_size"] is None):
         raise InvalidArgumentError("rank and world_size go together; pass both or neither")
     sampler = scheme.sampler(_key(options["key"], options["key_file"]), secure=options["secure"])
@@ -103,7 +103,7 @@ def _batches(options: dict[str, Any]) -> Batches:
     return sampler.batches(steps, options["start"])
 
 
-def _scheme_and_steps(options: dict[str, Any]) -> tuple[CappedPoisson, int]:
+def scheme_and_steps(options: dict[str, Any]) -> tuple[CappedPoisson, int]:
     """What to draw: all steps of a run, from options or a run file; noise and privacy have no part in it."""
     from ..run_file import make_scheme, make_steps
 

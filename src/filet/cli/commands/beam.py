@@ -10,8 +10,10 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ...errors import InvalidArgumentError
-from ..options import INTEGER, required, scheme_options
+from ..group import Command
+from ..options import INTEGER, config_option, scheme_options, steps_options
 from ..output import note
+from .batches import scheme_and_steps
 
 if TYPE_CHECKING:
     from ...integrations.beam_keys import KeyHandle
@@ -21,14 +23,15 @@ _FORMATS = click.Choice(("parquet", "tfrecord", "avro"))
 _PASS_ON = {"ignore_unknown_options": True}  # Beam's own options, which it checks itself
 
 
-@click.command(context_settings=_PASS_ON)
+@click.command(cls=Command, context_settings=_PASS_ON)
 @click.argument("input")
 @click.argument("output")
 @click.argument("pipeline_options", nargs=-1, type=click.UNPROCESSED)
 @scheme_options
-@click.option("--steps", type=INTEGER, help="Number of steps of the run (as accounted).")
+@steps_options
+@config_option
 @click.option("--start", type=INTEGER, default=0, help="First step to write.  [default: 0]")
-@click.option("--key-file", help="File of 16 to 64 secret random bytes, at this path on every worker.")
+@click.option("--key-file", help="File of 16 to 64 secret bytes (filet keygen), at this path on every worker.")
 @click.option("--key-variable", help="Instead: environment variable of every worker, in hex digits.")
 @click.option("--key-call", help="Instead: module:function, importable on every worker; it returns the key.")
 @click.option("--secure/--no-secure", default=True, help="AES-256 in counter mode (default), or Philox.")
@@ -50,20 +53,17 @@ def beam(input: str, output: str, pipeline_options: tuple[str, ...], force: bool
 
     Needs Apache Beam: pip install 'filet[beam]'.
     """
-    for name in ("dataset_size", "max_batch_size", "steps"):
-        required(options, name)
     for path in (input, output):
         if path.startswith("-"):
             raise InvalidArgumentError(f"{path!r} stands where INPUT and OUTPUT do; put Beam's options behind them")
+    scheme, steps = scheme_and_steps(options)
     from ...integrations import beam as integration
-    from ..run_file import make_scheme
 
-    scheme = make_scheme(options, "the command line")
     examples = integration.ReadExamples(input, options["input_format"])
     write = integration.WriteBatches(
         output,
         scheme,
-        options["steps"],
+        steps,
         _handle(options),
         options["start"],
         format=options["form"],
