@@ -17,18 +17,18 @@ SOURCE = ROOT / "src" / "filet"
 
 # Every module of filet, in one order: a module may import only modules that stand before it.
 ORDER = """
-_public errors _checks _files _numbers _tables _progress _binomial _binomial_ranges scheme
+_public errors _checks _files _numbers _rounding _tables _progress _binomial _binomial_ranges scheme
 sampling.keys sampling.streams sampling.draws sampling.exact_sizes sampling.size_law sampling.partition sampling.batch
 sampling.ahead sampling.sampler sampling.passes sampling.noise sampling.mechanism sampling.p_values sampling.size_checks sampling.member_checks sampling.audits
 checking.theorems checking.lattice
 accounting.terms
-accounting.proving.rounding accounting.proving.loss_law accounting.proving.tails accounting.proving.lending
+accounting.proving.loss_law accounting.proving.tails accounting.proving.lending
 accounting.proving.theorems accounting.proving.cells accounting.proving.hull
 accounting.proving.transform accounting.proving.composition accounting.proving.line accounting.proving.view
 accounting.proving.closed_form accounting.proving.verdict accounting.proving.combining
 accounting.searching.budget accounting.searching.grids accounting.searching.guesses accounting.searching.tilts accounting.searching.newton
-accounting.searching.lending_shares
-accounting.searching.refinement accounting.searching.stretches accounting.searching.tables
+accounting.searching.sketches accounting.searching.lending_shares accounting.searching.lending_crowds accounting.searching.straight
+accounting.searching.refinement accounting.searching.crowds accounting.searching.stretches accounting.searching.tables
 accounting.run accounting.many accounting.state accounting.certificate accounting.curve accounting.accountant accounting.attacks accounting.lower_bounds
 planning.roots planning.target planning.calibration planning.hardware planning.options planning.strategies
 planning.planner planning.frontiers

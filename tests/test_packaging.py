@@ -109,8 +109,6 @@ def test_the_constraints_allow_what_the_package_asks_for() -> None:
 
 @pytest.mark.slow
 def test_the_source_distribution_holds_what_its_tests_and_readers_need(tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "pip", "wheel", "-q", "--no-deps", "--wheel-dir", str(tmp_path), "hatchling"]
-    subprocess.run([*command, "build"], check=True, capture_output=True)
     environment = tmp_path / "venv"
     subprocess.run([sys.executable, "-m", "venv", str(environment)], check=True)
     python = environment / "bin" / "python"
@@ -118,6 +116,7 @@ def test_the_source_distribution_holds_what_its_tests_and_readers_need(tmp_path:
     subprocess.run([python, "-m", "build", "--sdist", "--outdir", str(tmp_path), str(ROOT)], check=True)
     with tarfile.open(tmp_path / f"filet-{filet.__version__}.tar.gz") as archive:
         names = {name.split("/", 1)[1] for name in archive.getnames() if "/" in name}
-    tracked = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=True).stdout.split()
     assert {"CONTRIBUTING.md", "docs/index.md", "examples/train_jax.py", "tests/test_packaging.py", ".ci/run"} <= names
-    assert set(tracked) - names == set()
+    if (ROOT / ".git").exists():  # not where the tests run from a source distribution already
+        tracked = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
+        assert set(tracked.split()) - names == set()

@@ -25,13 +25,12 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
+from ._rounding import BINOMIAL_ERROR, BINOMIAL_SLOPE
+
 _Array = NDArray[np.float64]
 
 _MOST_TERMS = 700
 _NEGLIGIBLE = 42.0  # terms below exp(-42) = 6e-19 of the first are left out
-# The stated error, absolute in the logarithm; see `relative_error`.
-_BASE_ERROR = 1e-13
-_SLOPE = 3e-15
 
 # Stirling's correction log(n!) - log(sqrt(2 pi n) (n/e)^n) at 0 (by convention) to 15, computed with 30-digit arithmetic.
 STIRLING_TABLE = (
@@ -99,7 +98,7 @@ def relative_error(log_value: float) -> float:
     >>> relative_error(-100.0)
     4e-13
     """
-    return 0.0 if math.isinf(log_value) else _BASE_ERROR + _SLOPE * abs(log_value)
+    return 0.0 if math.isinf(log_value) else BINOMIAL_ERROR + BINOMIAL_SLOPE * abs(log_value)
 
 
 def stirling_error(n: int) -> float:
@@ -360,7 +359,7 @@ def cap_weights(n: int, p: float, cap: int) -> CapWeights:
     full = tau + rate.p * w
     return CapWeights(
         room, w, tau, tau * q, share * full, q, others * full, rate.q * w, rest_rate, drop, log_room, log_w, log_tau,
-        _BASE_ERROR + relative_error(min(-log_w, 750.0)),
+        BINOMIAL_ERROR + relative_error(min(-log_w, 750.0)),
     )  # fmt: skip
 
 

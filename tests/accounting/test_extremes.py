@@ -81,7 +81,8 @@ def check_profiles(rows: Iterable[Row], every: int) -> tuple[int, int]:
         truth = [mpf(row[way]) for way in ("forward", "reverse")]
         for bounds, exact in zip(curve.delta_bounds_each_direction(epsilon), truth, strict=False):
             assert holds(bounds, exact, PRINTED), (row, bounds)
-        assert holds(curve.delta_bounds(epsilon), max(truth), PRINTED), row
+        if number % every == 0:  # the larger of the two, computed once more
+            assert holds(curve.delta_bounds(epsilon), max(truth), PRINTED), row
         if number % every == 0 and 1e-285 < max(truth) < 0.999:
             answered = check_epsilon(curve, epsilon, max(truth), PRINTED)
             ordinary = epsilon > 0 and 0.1 < float(row["sigma"]) < 100 and 1e-15 < max(truth) < 0.1

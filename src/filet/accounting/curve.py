@@ -293,7 +293,7 @@ def _one(name: str, array: Array) -> float:
 def _many(ask: Callable[[Run, Array], Brackets], run: Run, values: Array, one: Callable[[float], Bounds]) -> Brackets:
     """Many questions at once; those that are refused, or stay wide, are asked again one by one, to say why."""
     try:
-        found = ask(run, values)
+        found = ask(run, values) if values.size else Brackets(values, values)
     except ArithmeticError:
         found = Brackets(np.zeros(values.shape), np.full(values.shape, np.nan))
     unknown = np.isnan(found.upper) | (wide(found) if ask is epsilons else False)

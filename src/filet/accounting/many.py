@@ -8,7 +8,7 @@ from functools import partial
 
 import numpy as np
 
-from .proving.combining import added, exposed, power, union_cost
+from .proving.combining import added, exposed, power, union_cost, worse
 from .proving.loss_law import Array
 from .run import Answers, Run
 from .searching import stretches, tables
@@ -19,6 +19,7 @@ from .terms import Bounds, Brackets
 _FEW = 3  # questions that are quicker one by one
 _MOST = 4_000  # questions at once, so that memory is bounded
 _FAR = 1e9  # epsilons beyond it are asked one by one
+_LEAST_DELTA = 1e-250  # smaller ones are not compared between directions
 _TURNS = 100  # of the union strategy's search
 _BULK, _REACH = 65, 65  # points of a table for powers: where most of the loss is, and as far as it reaches
 _LARGEST_EPSILON = 600.0
@@ -119,10 +120,32 @@ def _union(run: Run, deltas: Array, *, upper: bool) -> Array:
 # --- delta at epsilon -------------------------------------------------------------------------------------------------
 
 
+@_QUIET
 def deltas(run: Run, epsilons: Array) -> Brackets:
     """What `run.delta` proves at each of several epsilons."""
-    each = deltas_each(run, epsilons)
-    return Brackets(np.max([one.lower for one in each], axis=0), np.max([one.upper for one in each], axis=0))
+    if not run.directions or epsilons.max() > _FAR:
+        each = deltas_each(run, epsilons)
+        return Brackets(np.max([one.lower for one in each], axis=0), np.max([one.upper for one in each], axis=0))
+    return _whole(run, epsilons, _in_order(epsilons, partial(_larger, run), lambda one: worse(
+        direction.delta(one) for direction in run.directions)))  # fmt: skip
+
+
+def _larger(run: Run, epsilons: Array) -> Brackets:
+    """The larger of both directions at epsilons in increasing order, without overflows and exposure."""
+    best = _deltas(run.directions[0], epsilons)
+    for other in run.directions[1:]:
+        unsure = np.ones(epsilons.shape, bool)
+        if isinstance(other, Direction):  # mostly the first direction decides, which a coarse look shows
+            known = best.lower > _LEAST_DELTA
+            if known.any():
+                unsure[known] = stretches.at_most(other, epsilons[known], best.lower[known]) == np.inf
+        if unsure.any():
+            lower, upper = _deltas(other, epsilons[unsure])
+            best.lower[unsure], best.upper[unsure] = (
+                np.maximum(best.lower[unsure], lower),
+                np.maximum(best.upper[unsure], upper),
+            )
+    return best
 
 
 @_QUIET
@@ -174,8 +197,7 @@ def _whole(run: Run, epsilons: Array, part: Brackets) -> Brackets:
 @_QUIET
 def power_tables(run: Run) -> list[Array]:
     """Upper bounds of delta at epsilons that matter to the power of tests, for each direction."""
-    top = min(run.plain_epsilon(1e-12).upper, _LARGEST_EPSILON)
-    middle = run.plain_epsilon(0.3).upper
+    top, middle = np.minimum(_plain(run, np.array([1e-12, 0.3])).upper, _LARGEST_EPSILON)
     bulk = np.linspace(0.0, min(max(2 * middle, top / 8), _LARGEST_EPSILON), _BULK)
     grid = np.unique(np.concatenate([bulk, np.linspace(0.0, top, _REACH)]))
     extra, budget, made = [union_cost(run.overflow, e).upper for e in grid.tolist()], Budget(), []

@@ -55,7 +55,7 @@ class Run:
                 apart = 2.0 if adjacency is Adjacency.REPLACE_ONE else 1.0
                 gaussian.append((phase.noise_multiplier / apart, phase.rounds))
             else:
-                parts.append(_part(phase, adjacency))
+                parts.append(part_of(phase, adjacency))
         self.overflow, self.exposure = chance(overflow, _CHANCE_ERROR), chance(exposure, _CHANCE_ERROR)
         self.directions = _directions(parts, squared_shift(gaussian), symmetric=adjacency is Adjacency.REPLACE_ONE)
 
@@ -139,7 +139,7 @@ class Run:
         return math.inf if upper else epsilon
 
 
-def _part(phase: Phase, adjacency: Adjacency) -> Part:
+def part_of(phase: Phase, adjacency: Adjacency) -> Part:
     """One step of a phase by the theorems of its analysis; the refined one adds what lending proves."""
     scheme, sigma = phase.scheme, phase.noise_multiplier
     law = loss_law(scheme, sigma, adjacency, phase.analysis)

@@ -155,10 +155,10 @@ def json_option(command: Command) -> Command:
     return click.option("--json", "as_json", is_flag=True, help="Print JSON with full precision.")(command)
 
 
-def output_options(text: str, *, needed: bool = False) -> Callable[[Command], Command]:
-    """-o and --force."""
+def output_options(text: str) -> Callable[[Command], Command]:
+    """-o and --force; where the file is needed, `required` says so, together with all else that is missing."""
     return _stacked(
-        click.option("-o", "--output", required=needed, type=click.Path(dir_okay=False), help=text),
+        click.option("-o", "--output", type=click.Path(dir_okay=False), help=text),
         click.option("--force", is_flag=True, help="Overwrite the file if it exists."),
     )
 
@@ -210,6 +210,7 @@ def run_from(options: Mapping[str, Any], *asked: str) -> RunFile:
 
     if options.get("config"):
         _refuse_beside_config(options, RUN_NAMES)
+        required(options, *(name for name in asked if name != "delta"))
         run = read_run(options["config"])
     else:
         required(options, *RUN_NEEDS, *asked)

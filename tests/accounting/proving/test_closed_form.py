@@ -10,10 +10,10 @@ import pytest
 from tests.accounting.laws import usual_law
 
 from filet import Adjacency, Analysis, CappedPoisson
+from filet._rounding import UNDERFLOW
 from filet.accounting.proving.cells import Discrete
 from filet.accounting.proving.closed_form import Gaussian, HullStep, OneStep, gaussian_log_delta
 from filet.accounting.proving.loss_law import LossLaw
-from filet.accounting.proving.rounding import UNDERFLOW
 from filet.accounting.proving.theorems import loss_law
 
 

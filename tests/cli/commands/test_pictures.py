@@ -73,9 +73,11 @@ def test_the_help_of_a_kind_names_what_it_needs(kind):
     text = run("plot", kind, "--help").stdout
     for option in OPTIONS[kind][::2]:
         assert option in text
-    missing = one_line(run("plot", kind, "-o", "a.csv"), 2)
+    missing = one_line(run("plot", kind), 2)
     assert "dataset_size" in missing
     assert " are missing; pass --dataset-size" in missing
+    assert "--output" in missing
+    assert "output is missing" in one_line(run("plot", kind, *OPTIONS[kind]), 2)
     assert kind in run("plot", "--help").stdout
 
 

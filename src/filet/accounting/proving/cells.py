@@ -14,9 +14,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from ..._rounding import DROPPED, RESOLVED, SUM_ERROR, UNDERFLOW
 from ...errors import NotCertifiedError
 from .loss_law import Array, LossLaw, Piece
-from .rounding import DROPPED, RESOLVED, SUM_ERROR, UNDERFLOW
 
 
 @dataclass(frozen=True)
@@ -53,8 +53,7 @@ class Cut:
         loss, p, q, d = self.loss, self.p, self.q, self.d
         if not self.increasing:
             loss, p, q, d = loss[::-1], p[::-1], q[::-1], d[::-1]
-        sorted_already = bool((loss[1:] >= loss[:-1]).all())
-        return loss if sorted_already else np.maximum.accumulate(loss), p, q, d
+        return (loss if (loss[1:] >= loss[:-1]).all() else np.maximum.accumulate(loss)), p, q, d
 
 
 @dataclass(frozen=True)
@@ -95,12 +94,8 @@ def _joined(cells: Cells) -> tuple[Array, Array, Array, Array, list[int]]:
     ends = np.cumsum([one[0].size for one in ordered]).tolist()
     if len(ordered) == 1:
         return *ordered[0], ends
-    between = np.zeros(1)
-    rows = [[one[0] for one in ordered]]
-    for kind in (1, 2, 3):
-        rows.append([part for one in ordered for part in (one[kind], between)][:-1])
-    loss, p, q, d = (np.concatenate(row) for row in rows)
-    return loss, p, q, d, ends
+    p, q, d = (np.concatenate([v for one in ordered for v in (one[kind], [0.0])][:-1]) for kind in (1, 2, 3))
+    return np.concatenate([one[0] for one in ordered]), p, q, d, ends
 
 
 def discretise_above(cells: Cells) -> Discrete:

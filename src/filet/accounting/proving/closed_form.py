@@ -8,9 +8,9 @@ from typing import Any, Protocol
 import numpy as np
 from scipy.special import erfcx, log_ndtr
 
+from ..._rounding import CLOSED_FORM_ERROR, POINT_ERROR, SUM_ERROR, UNDERFLOW, UNIT, down, up
 from .cells import Discrete
 from .loss_law import Array, LossLaw
-from .rounding import CLOSED_FORM_ERROR, POINT_ERROR, SUM_ERROR, UNDERFLOW, UNIT, down, up
 
 _NODES, _WEIGHTS = np.polynomial.legendre.leggauss(6)
 
@@ -96,4 +96,4 @@ def _mills_slope(x: Array) -> Array:
     """1 - x R(x) > 0; its series where the two terms nearly cancel."""
     y = np.square(1.0 / np.maximum(x, 1.0))
     series = y * (1 - 3 * y * (1 - 5 * y * (1 - 7 * y * (1 - 9 * y * (1 - 11 * y)))))
-    return np.where(x > 30.0, series, 1.0 - x * _mills(np.minimum(x, 30.0)))
+    return np.asarray(np.where(x > 30.0, series, 1.0 - x * _mills(np.minimum(x, 30.0))))

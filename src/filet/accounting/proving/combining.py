@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
+from ..._rounding import SUM_ERROR, UNIT, up
 from ..terms import Bounds
-from .rounding import SUM_ERROR, UNIT, up
 
 _LARGEST_EXPONENT = 700.0
 

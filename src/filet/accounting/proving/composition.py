@@ -17,9 +17,9 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from ..._rounding import MASS_ERROR, NEGLIGIBLE, PHASE_ERROR, RESOLVED, TRANSFORM_ERROR, UNIT
 from .cells import Discrete
 from .loss_law import Array
-from .rounding import MASS_ERROR, NEGLIGIBLE, PHASE_ERROR, RESOLVED, TRANSFORM_ERROR, UNIT
 from .transform import Complex, by_powers, by_series, characteristic, powers_error
 
 _BLOCK = 250_000  # losses of one block, a size that fits the processor's cache
@@ -110,22 +110,6 @@ class Composition:
         self._asked = c, total
         return total
 
-    def moments(self, c: float) -> tuple[float, float, float]:
-        """Value, slope and curvature of `log_mgf` at c (without jump)."""
-        value = 0.5 * self.gaussian * (c * c + c)
-        slope, curvature = self.gaussian * (c + 0.5), self.gaussian
-        for block in self.small:
-            v = block.log_mass + c * block.loss
-            top = v.max(axis=1)
-            e = np.exp(v - top[:, None])
-            total = e.sum(axis=1)
-            mean = np.einsum("km,km->k", e, block.loss) / total
-            square = np.einsum("km,km->k", e, np.square(block.loss - mean[:, None])) / total
-            value += float(block.steps @ (np.log(total) + top))
-            slope += float(block.steps @ mean)
-            curvature += float(block.steps @ square)
-        return value, slope, curvature
-
     def tilted(self, c: float) -> list[Tilted]:
         """The tilted losses of each block (up to the cap); the last tilt is kept, as several questions share it."""
         if self._tilt != c:
@@ -140,7 +124,7 @@ class Composition:
         """
         u: Array = spacing * np.arange(count, dtype=np.float64)
         log_bound = (-0.5 * self.gaussian) * (u * u)
-        log_f, relative, size = log_bound.astype(complex), 8 * UNIT, np.hypot(c, u)
+        log_f, relative, size = log_bound.astype(complex), np.full(count, 8 * UNIT), np.hypot(c, u)
         log_value, centre = 0.5 * self.gaussian * (c * c + c), self.gaussian * (c + 0.5)
         jump = _Jump(c, self.tilted(c), self.big, u) if self.jump else None
         for number, whole in enumerate(self.tilted(c)):
@@ -154,10 +138,10 @@ class Composition:
                 with np.errstate(divide="ignore"):
                     log_f += one.steps @ np.log(values)
                 log_bound += one.steps @ np.log(bound)
-                relative = relative + one.steps @ (error / bound)
+                relative += one.steps @ (error / bound)
                 if jump:
                     jump.add(number, rows, one, values, bound, size)
-        relative = relative + 4 * UNIT * np.abs(log_f.imag)
+        relative += 4 * UNIT * np.abs(log_f.imag)
         # Hopeless where the steps are so many that their roundings drown the transform; infinite errors are refused.
         with np.errstate(over="ignore"):
             bound_f = np.exp(log_bound)
@@ -259,7 +243,9 @@ class Tilted:
         distance = self.distance
         first = self.weights * distance
         self.spread, self.deviation = first.sum(axis=1), np.sqrt((first * distance).sum(axis=1))
-        self.slope = (PHASE_ERROR + MASS_ERROR) * (self.spread + np.abs(self.centre) + block.size)  # of the error in |z|
+        self.slope = (PHASE_ERROR + MASS_ERROR) * (
+            self.spread + np.abs(self.centre) + block.size
+        )  # of the error in |z|
 
     @property
     def distance(self) -> Array:
@@ -319,4 +305,4 @@ class Tilted:
         far, a, k, b = powers.sum(axis=2) * _NEAR_FACTORS
         terms = np.array([far * far - 2.0 * a * (1 - 1e-11), a * a + 2.0 * (b + far * k), k * k, b * b]).T
         bound = np.sqrt(1.0 + terms @ _NEAR_POWERS)  # convex but for the root, so largest at one of the ends
-        return np.maximum(bound, bound[:, -1:]) + 16 * UNIT
+        return np.asarray(np.maximum(bound, bound[:, -1:]) + 16 * UNIT)

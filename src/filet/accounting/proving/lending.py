@@ -19,16 +19,14 @@ from typing import Any
 
 import numpy as np
 
+from ..._rounding import FEW, LEAST_LIGHT, UNIT
 from ...errors import NotCertifiedError
 from ..terms import Adjacency
 from .loss_law import Array
-from .rounding import UNIT
 from .tails import integral
 from .tails import upper as _upper
 
-_FEW = 16 * UNIT  # more than the roundings of any product or sum of a few terms below
 _LARGEST_EXPONENT = 690.0
-_LEAST_LIGHT = 1e-250  # w and tau below it leave too few digits to products
 
 
 # A float, or an array with one a node: nodes of many steps may stand in one array.
@@ -44,7 +42,7 @@ def lendable(weights: Weights, sigma: Number) -> bool:
     Proof: theory.md#lending
     """
     noisy, known = (sigma >= 0.01) & (sigma <= 1e8), weights.error <= 1e-3
-    return bool(np.all(noisy & known & (np.minimum(weights.w, weights.tau) >= _LEAST_LIGHT)))
+    return bool(np.all(noisy & known & (np.minimum(weights.w, weights.tau) >= LEAST_LIGHT)))
 
 
 @dataclass(frozen=True)
@@ -110,7 +108,7 @@ class Step:
         others, inside = self.n - 1, self.cap - 1
         outside = others - inside
         m, rest = np.minimum(inside, outside), np.maximum(inside, outside)
-        return m, others / rest * (1 + _FEW)
+        return m, others / rest * (1 + FEW)
 
     def masses(self, loss: Array) -> tuple[Both, Both, Both, Both, Both]:
         """low, low2, m_0, m_1, top2 of the theorem; where a < 1, negative weights are put to zero."""
@@ -118,8 +116,8 @@ class Step:
         nothing = Both(np.zeros_like(loss), np.zeros_like(loss))
         if self.adjacency is Adjacency.REPLACE_ONE:
             stay, swap = _both(v.stay * gap, 0.0, self.error), _both(v.swap * gap, 0.0, self.error)
-            return _both((1 - p) * gap, 0.0, _FEW), _both(a * p, 0.0, _FEW), stay, swap, _both(a * v.c, 0.0, self.error)
-        low, off = gap + p, _FEW * (np.abs(gap) + p)
+            return _both((1 - p) * gap, 0.0, FEW), _both(a * p, 0.0, FEW), stay, swap, _both(a * v.c, 0.0, self.error)
+        low, off = gap + p, FEW * (np.abs(gap) + p)
         # the digits of w are fewer than those of a - 1 + p, so the two are multiplied, not w (a-1) and w p added
         down, up = low - off, low + off
         own = Both(np.maximum(down, 0.0), np.maximum(up, 0.0))
@@ -193,10 +191,10 @@ def _tangent(
         slope = mass * np.exp(-0.5 * z * z) / (math.sqrt(2 * math.pi) * 2 * step.sigma * np.sqrt(r))
         loose = 2.0 * (np.abs(z) + 1.0) * (v.off + 4 * UNIT * (np.abs(z) + y + 8.0))  # of the density above
         steep, flat = slope * (1 + loose) / (rise - error), slope * (1 - loose) / (rise + error)
-        reach = steep * np.square(kappa * theta) * (1 + _FEW)
-        left = 1.0 - 2.0 * reach / m * (1 + _FEW)
-        psi = (4.0 * reach / left + 2.0 * steep * reach / left**2) / m * (1 + _FEW)
-        psi = psi - np.maximum(flat, 0.0) * (r - 1.0) * (1 - _FEW)
+        reach = steep * np.square(kappa * theta) * (1 + FEW)
+        left = 1.0 - 2.0 * reach / m * (1 + FEW)
+        psi = (4.0 * reach / left + 2.0 * steep * reach / left**2) / m * (1 + FEW)
+        psi = psi - np.maximum(flat, 0.0) * (r - 1.0) * (1 - FEW)
         good = (rise > 2 * error) & (left > 1e-6) & (loose < 0.1) & (psi < _LARGEST_EXPONENT)
         tight = np.where(good, (rise + error) * np.exp(psi) * (1 + 4 * UNIT * (np.abs(psi) + 8.0)), np.inf)
         ahead = 4.0 * (np.square(kappa * theta) + reach) / m / np.maximum(left, 0.2) ** 2
@@ -211,7 +209,7 @@ def top(step: Step, c: Array, mass: Array, top2: Array | None, theta: Array, tan
     """
     one = np.ones_like(mass)
     tight, rise, ahead = _tangent(step, c, mass, top2, theta, one)
-    base = np.maximum(c - mass, 0.0) * (1 + _FEW)
+    base = np.maximum(c - mass, 0.0) * (1 + FEW)
     if top2 is None:
         for _ in range(tangents):  # the tangent may be taken anywhere, and does better a little further out
             more, _, ahead = _tangent(step, c, mass, None, theta, ahead)
@@ -224,7 +222,7 @@ def top(step: Step, c: Array, mass: Array, top2: Array | None, theta: Array, tan
         tight = np.where(known, tight, np.inf)
     m, kappa = step.draws
     away = kappa * theta / np.sqrt(m)
-    sure = rise + mass * (away + away * away) / (2.0 * step.sigma * math.sqrt(2 * math.pi)) * (1 + _FEW)
+    sure = rise + mass * (away + away * away) / (2.0 * step.sigma * math.sqrt(2 * math.pi)) * (1 + FEW)
     return base, np.where(theta > 0.0, np.minimum(tight, sure), rise)
 
 
@@ -234,7 +232,7 @@ def lent_part(step: Step, loss: Array, shares: Array, tilts: Array) -> Array:
     Proof: theory.md#lending
     """
     if step.adjacency is Adjacency.REPLACE_ONE:  # symmetric
-        return np.exp(np.minimum(loss, 0.0)) * (1 + _FEW) * _lent(step, np.abs(loss), shares, tilts, above=True)
+        return np.exp(np.minimum(loss, 0.0)) * (1 + FEW) * _lent(step, np.abs(loss), shares, tilts, above=True)
     part, above = np.full_like(loss, np.inf), loss >= 0.0
     for where, side in ((above, True), (~above, False)):
         if where.any() and (side or step.adjacency is Adjacency.ADD_REMOVE):
@@ -253,12 +251,12 @@ def _lent(step: Step, loss: Array, shares: Array, tilts: Array, *, above: bool) 
     c = np.full_like(loss, step.weights.c * (1 + step.error if above else 1 - step.error))
     base, rise = top(step, c, mass, top2.down if replaced else None, theta)
     if above:
-        own, whole, second = (1.0 - share) * low.down * (1 - _FEW), low.down, low2.down if replaced else None
+        own, whole, second = (1.0 - share) * low.down * (1 - FEW), low.down, low2.down if replaced else None
         result = base + rise
     else:
-        own, whole, second = (1.0 - share) * low.up * (1 + _FEW), low.up, None
+        own, whole, second = (1.0 - share) * low.up * (1 + FEW), low.up, None
         given = (share * low.up * level).sum(axis=0) * (1 + 2 * step.error) + m0.up + m1.up
-        result = rise + np.maximum(given * (1 + _FEW) - np.minimum(mass, c), 0.0) + _FEW * given
+        result = rise + np.maximum(given * (1 + FEW) - np.minimum(mass, c), 0.0) + FEW * given
     hit, spread = np.full_like(loss, step.p), None if second is None else np.broadcast_to(second, own.shape)
     kept = _upper(np.broadcast_to(hit, own.shape), own, spread, y, sign)
     result = result + (level * kept).sum(axis=0) * (1 + 2 * step.error) + step.far * _upper(hit, whole, second, y, sign)
@@ -275,7 +273,7 @@ def swap_part(step: Step, loss: Array) -> Array:
     """
     v, y = step.weights, 1.0 / step.sigma
     if step.adjacency is Adjacency.REPLACE_ONE:
-        scale, loss = np.exp(np.minimum(loss, 0.0)) * (1 + _FEW), np.abs(loss)
+        scale, loss = np.exp(np.minimum(loss, 0.0)) * (1 + FEW), np.abs(loss)
     else:
         scale = np.ones_like(loss)
     low, low2, m0, m1, top2 = step.masses(loss)
@@ -283,17 +281,17 @@ def swap_part(step: Step, loss: Array) -> Array:
     hit, room = np.full_like(loss, step.p), v.room * (1 + step.error)
     if step.adjacency is Adjacency.REPLACE_ONE:
         part = room * _upper(hit, low.down, low2.down, y)
-        part += _upper(high, m0.down, (m1.down + top2.down) * (1 - _FEW), y)
-        return np.asarray(scale * part * (1 + _FEW))
+        part += _upper(high, m0.down, (m1.down + top2.down) * (1 - FEW), y)
+        return np.asarray(scale * part * (1 + FEW))
     above = room * _upper(hit, low.down, None, y) + _upper(high, m0.down, m1.down, y)
     below = room * _upper(hit, low.up, None, y, -1.0)
     gap = -np.expm1(np.minimum(loss, 0.0))  # 1 - a
     if step.adjacency is Adjacency.ADD_REMOVE:  # v has a positive weight in P - aQ only where m_1 < 0 for sure
         surplus = np.where(m1.up > 0.0, 0.0, np.maximum(gap * v.tau * (1 - step.error) - v.tq * (1 + step.error), 0.0))
-        below += _upper((few + surplus) * (1 - _FEW), m0.up, m1.up, y, -1.0)
+        below += _upper((few + surplus) * (1 - FEW), m0.up, m1.up, y, -1.0)
     else:
-        below += _upper(m0.up, (gap * v.swap * (1 - step.error) + few) * (1 - _FEW), None, y)
-    return np.asarray(np.where(loss >= 0.0, above, below) * (1 + _FEW))
+        below += _upper(m0.up, (gap * v.swap * (1 - step.error) + few) * (1 - FEW), None, y)
+    return np.asarray(np.where(loss >= 0.0, above, below) * (1 + FEW))
 
 
 def part(step: Step, loss: Array, shares: Array, tilts: Array) -> Array:

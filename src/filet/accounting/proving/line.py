@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 from scipy.special import i0e, i1e
 
+from ..._rounding import UNIT, expm1_or_infinite
 from .composition import Composition, Spectrum
 from .loss_law import Array
-from .rounding import UNIT, expm1_or_infinite
 from .transform import Complex
 
 _MANY_NODES = 100  # from here on it pays to look where the transform dies out
@@ -135,7 +135,7 @@ class Line:
             self.truncation += largest * (1.0 / limit + w / limit**2) / math.pi
         self.u = w * np.arange(count)
         spectrum = self.composition.spectrum(c, w, count)
-        z: Complex = c + 1j * self.u
+        z: Complex = np.asarray(c + 1j * self.u, dtype=np.complex128)
         shape = smoothing_transform(z, s, beta) * (w / math.pi) / (z * (z + 1.0))
         self.f = spectrum.values * shape
         self.f[0] *= 0.5

@@ -15,12 +15,9 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import log_ndtr, ndtr
 
-from .rounding import UNIT
+from ..._rounding import LEAST_LIGHT, UNIT
 
 Array = NDArray[np.float64]
-
-# Below this share of the largest component, densities are compared by their logarithms.
-_RELATIVE_UNDERFLOW = 1e-250
 
 
 @dataclass(frozen=True)
@@ -73,7 +70,7 @@ class Piece:
         with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
             ratio = d / q
             loss = np.where(np.abs(ratio) < 0.5, np.log1p(ratio), np.log(p / q))
-        far = (p < _RELATIVE_UNDERFLOW) | (q < _RELATIVE_UNDERFLOW)
+        far = (p < LEAST_LIGHT) | (q < LEAST_LIGHT)
         if far.any():
             log_p, log_q = self.log_densities(x[far])
             loss[far] = log_p - log_q
@@ -87,7 +84,7 @@ class Piece:
         mass = np.abs(low - high)
         across = right[:, 1:] > right[:, :-1]
         mass[across] = 1.0 - low[across] - high[across]
-        return mass
+        return np.asarray(mass)
 
     def masses(self, x: Array) -> tuple[Array, Array, Array]:
         """P, Q and P - Q of the cells between neighbouring points of increasing x."""

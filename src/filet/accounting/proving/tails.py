@@ -12,11 +12,10 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.special import ndtr
 
+from ..._rounding import UNDERFLOW, UNIT
 from .loss_law import Array
-from .rounding import UNIT
 
 _FAR = 1e4  # thresholds beyond it are at infinity: all tails there are 0 or 1
-_TINY = 1e-300  # more than all that underflows in one reading
 
 
 def threshold(c: Array, m1: Array, m2: Array | None, y: Array | float) -> tuple[Array, Array]:
@@ -75,7 +74,7 @@ def integral(c: Array, m1: Array, m2: Array | None, y: Array | float, sign: Arra
             at = mass * at
             value = value - at
             error = error + at * loose
-    return Integral(np.maximum(sign * value, 0.0), error + _TINY, x, off)
+    return Integral(np.maximum(sign * value, 0.0), error + UNDERFLOW, x, off)
 
 
 def upper(c: Array, m1: Array, m2: Array | None, y: Array | float, sign: float = 1.0) -> Array:

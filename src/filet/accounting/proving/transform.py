@@ -12,8 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.fft import next_fast_len, rfft
 
+from ..._rounding import UNIT
 from .loss_law import Array
-from .rounding import UNIT
 
 Complex = NDArray[np.complex128]
 
@@ -70,11 +70,11 @@ def by_powers(positions: Array, weights: Array, spacing: float, count: int) -> C
 
 
 def powers_error(size: int, count: int) -> float:
-    """Bound on what `by_powers` adds to a sum of weights that is 1: 12 units a power, and those of a sum of `size` terms.
+    """Bound on what `by_powers` adds to a sum of weights that is 1: 16 units a power, and those of a sum of `size` terms.
 
     Proof: engine.md#the-transform-of-a-discrete-loss
     """
-    return (24 * (math.isqrt(count - 1) + 1) + 2 * size + 16) * UNIT
+    return (32 * (math.isqrt(count - 1) + 1) + 2 * size + 16) * UNIT
 
 
 def _turn(angle: Array) -> Complex:

@@ -14,13 +14,13 @@ from typing import Any
 
 import numpy as np
 
+from ..._rounding import SUM_ERROR, down, up
 from ...errors import NotCertifiedError
 from ..terms import Bounds
 from .closed_form import ClosedForm
 from .composition import Composition
 from .line import Line, LinePlan
 from .loss_law import Array
-from .rounding import SUM_ERROR, down, up
 from .view import View
 
 

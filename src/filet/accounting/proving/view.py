@@ -9,11 +9,11 @@ from typing import Any
 
 import numpy as np
 
+from ..._rounding import POINT_ERROR, SUM_ERROR
 from .cells import Discrete
 from .composition import Composition, blocks
 from .line import log_peak
 from .loss_law import Array
-from .rounding import POINT_ERROR, SUM_ERROR
 
 _TILTS = 2.0 ** np.arange(-45.0, 45.0, 0.5)  # any tilt gives a bound; these are tried
 
@@ -50,10 +50,11 @@ class View:
         self.weight_error = max((law.weight_error for law, _ in laws), default=0.0)
         self.rounding = sum(steps * (POINT_ERROR + law.weight_error) for law, steps in laws)
         # Losses that are nearly all rounding prove nothing from below.
-        tiny = all(float(law.loss.max()) <= 1e-9 * law.difference for law, _ in laws)
+        highest = [float(law.loss.max()) for law, _ in laws]
+        tiny = all(top <= 1e-9 * law.difference for top, (law, _) in zip(highest, laws, strict=True))
         self.resolved = above or (bool(laws) and not tiny and all(law.whole for law, _ in laws))
         # No finite total loss is larger.
-        largest = sum(steps * max(float(law.loss.max()), 0.0) for law, steps in laws)
+        largest = sum(steps * max(top, 0.0) for top, (_, steps) in zip(highest, laws, strict=True))
         self.largest = math.inf if gaussian else largest * (1 + POINT_ERROR + self.weight_error) + self.slack
 
     def chance_above(self, loss: float) -> float:

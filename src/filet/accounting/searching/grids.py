@@ -54,7 +54,7 @@ def points_within(piece: Piece, reach: float, width: float) -> Array:
     if not parts:  # the interval lies in a far tail: one cell suffices
         middle = min(max(piece.means[0], piece.low), piece.high)
         return np.array([middle, middle])
-    fine = [np.linspace(low, high, 2 + math.ceil((high - low) / width)) for low, high in parts]
+    fine = [_equal(low, high, 2 + math.ceil((high - low) / width)) for low, high in parts]
     # One cell as far as a distant end of the piece would put a trace of its mass on the loss there, and a trace of a
     # large loss spoils every tilt: lead up to that end in growing cells.
     if parts[0][0] > piece.low > -math.inf:
@@ -62,6 +62,13 @@ def points_within(piece: Piece, reach: float, width: float) -> Array:
     if parts[-1][1] < piece.high < math.inf:
         fine.append(parts[-1][1] + _FADING)
     return np.concatenate(fine)
+
+
+def _equal(low: float, high: float, count: int) -> Array:
+    """`np.linspace`, quicker."""
+    points: Array = low + np.arange(count, dtype=np.float64) * ((high - low) / (count - 1))
+    points[-1] = high
+    return points
 
 
 def equal_cells(law: LossLaw, reach: float, width: float) -> Cells:

@@ -9,11 +9,11 @@ from typing import Any
 
 import numpy as np
 
+from ..._rounding import CLOSED_FORM_ERROR
 from ..proving.cells import Cells, discretise_above, discretise_below
 from ..proving.closed_form import ClosedForm, HullStep, OneStep
 from ..proving.lending import Step
 from ..proving.loss_law import Array, LossLaw
-from ..proving.rounding import CLOSED_FORM_ERROR
 from ..proving.verdict import DeltaBracket, EpsilonBracket, Evidence, proves
 from ..proving.view import View
 from ..terms import Bounds
@@ -33,7 +33,7 @@ _MANY_PHASES = 50
 _LOWEST_LOG_DELTA = -640.0
 _USUAL_LOG_DELTA = -24.0
 _RELATIVE, _ABSOLUTE = 1e-3, 1e-4  # the promised width of an epsilon bracket
-DELTA_WIDTH = 0.01  # the relative width up to which a delta bracket is refined
+DELTA_WIDTH, _DELTA_LEVELS = 1e-3, 3  # the relative width up to which a delta bracket is refined, and how often
 _NO_GAUSSIAN = Bounds(0.0, 0.0)
 _NEVER = (math.nan, math.nan, None)  # no look
 Look = list[Cells | Laws]  # how each part of a run is seen
@@ -226,7 +226,7 @@ class Direction:
         evidence = propose_evidence(first, epsilon, log_delta, 1.0)
         bracket.read(evidence, log_delta)
         budget.spend(evidence.nodes)
-        for level in range(2):
+        for level in range(_DELTA_LEVELS):
             if budget.spent:
                 break
             where = focus(evidence, epsilon, self.cells * 2**level)
@@ -283,7 +283,7 @@ class Direction:
         bracket.crude(first)
         if log_delta > -0.5:
             bracket.crude(self.view(look, above=False))
-        return bool(bracket.upper - bracket.lower <= 0.1 * DELTA_WIDTH * bracket.upper)
+        return bool(bracket.upper - bracket.lower <= DELTA_WIDTH * bracket.upper)
 
 
 def _fitted(look: Look, where: Focus) -> Look:
@@ -320,7 +320,10 @@ class Exact:
             bracket.read_exact(self.form, np.maximum([guess - around, guess + around], 0.0))
             if bracket.upper - bracket.lower <= 1e-6 * bracket.upper:
                 return bracket.bounds
-        bracket.read_exact(self.form, np.concatenate([[0.0], np.geomspace(1e-12, 1e18, 4 * _SPREAD)]))
+        bracket.read_exact(self.form, np.zeros(1))
+        if bracket.upper == 0.0:
+            return bracket.bounds
+        bracket.read_exact(self.form, np.geomspace(1e-12, 1e18, 2 * _SPREAD))
         for _ in range(40):
             low, high = bracket.lower, bracket.upper
             if not (0.0 < high < math.inf) or high - low <= 1e-9 * high:

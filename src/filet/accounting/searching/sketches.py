@@ -129,7 +129,7 @@ class Sketch:
     @cached_property
     def variance(self) -> float:
         mass = np.exp(np.maximum(self.log_mass, _FAR))
-        one, mean, square = (mass[:, None, :] @ self._powers)[:, 0, :].T
+        _, mean, square = (mass[:, None, :] @ self._powers)[:, 0, :].T
         return float((square - mean * mean) @ self.steps) + self.gaussian
 
     @property
@@ -292,10 +292,12 @@ def guess_near_epsilon(sketch: Sketch, table: Table, epsilon: float, width: floa
 
 def guess_at_epsilon(table: Table, epsilon: float, log_delta: float, width: float) -> Guess | None:
     """About how large delta(epsilon) is, with a line that shows whether it is at most the given one."""
-    if not table.epsilon[0] < epsilon < table.epsilon[-1]:
+    if not epsilon > table.epsilon[0]:  # further out than the table delta is smaller still
         return None
     line = table.line(epsilon, log_delta, width)
-    return Guess(epsilon, float(np.interp(epsilon, table.epsilon, table.log_delta)), line, table.epsilon, table.log_delta)
+    return Guess(
+        epsilon, float(np.interp(epsilon, table.epsilon, table.log_delta)), line, table.epsilon, table.log_delta
+    )
 
 
 def log_needs(points: Points, forward: Guess, reverse: Guess | None) -> list[Array]:

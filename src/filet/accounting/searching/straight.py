@@ -58,8 +58,10 @@ class Part(Protocol):
 class Run(Protocol):
     """A run in one direction, as the long way has it."""
 
-    parts: Sequence[Part]
-    cells: int
+    @property
+    def parts(self) -> Sequence[Part]: ...
+    @property
+    def cells(self) -> int: ...
 
     def view(self, look: list[Cells | Laws], *, above: bool) -> View: ...
 
@@ -82,11 +84,15 @@ class Drawing:
 
     def __init__(self, run: Run, lent: Sequence[Laws | None], gaussian: float, reach: float) -> None:
         self.run, self.lent = run, lent
-        self.points: list[Points | None] = [
-            None if law else points_of(part.law, reach) for part, law in zip(run.parts, lent, strict=True)
-        ]
-        rows = [sketch_discrete(law.forward) if law else sketch_law(part.law, points)
-                for part, law, points in zip(run.parts, lent, self.points, strict=True)]  # fmt: skip
+        self.points: list[Points | None] = []
+        rows = []
+        for part, law in zip(run.parts, lent, strict=True):
+            if law:
+                self.points.append(None)
+                rows.append(sketch_discrete(law.forward))
+            else:
+                self.points.append(points := points_of(part.law, reach))
+                rows.append(sketch_law(part.law, points))
         self.sketch = Sketch.of(rows, np.array([float(part.steps) for part in run.parts]), gaussian)
 
     def at_delta(self, log_delta: float, *, both: bool) -> Drawn | None:

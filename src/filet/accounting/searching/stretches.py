@@ -9,6 +9,7 @@ readings prove, and questions that stay wide are asked one by one.
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -26,6 +27,7 @@ from .refinement import DELTA_WIDTH, Direction, Look, wide
 from .tilts import propose_evidence
 
 _LONGER = 1.75  # times the period that one epsilon would need
+_FINER = 0.7  # times the shift that one epsilon would need: smoothing matters more further out
 _LADDER = 2.0 ** np.array([-5.0, -3.0, -2.0, -1.5, -1.0, -0.7, -0.5, -0.3, -0.2, -0.1, -0.05,
                            0.05, 0.1, 0.2, 0.3, 0.5, 0.7, 1.0, 1.5, 2.0, 3.0, 5.0])  # of tilts around a line  # fmt: skip
 _MOST_LINES = 8  # of one chart
@@ -33,7 +35,8 @@ _SHARE = 2e-4  # of a reading that may be error where a line is used
 _POINTS = 33  # of a chart, if epsilons are not given
 _MARGIN = 0.03  # of epsilon, beyond the guesses at both ends of a chart
 _WIDER = 4  # times a chart may be made wider
-_LEVELS = 3  # of fineness, before questions are asked one by one
+_MORE = 4  # times the cells of one question, where delta is asked for
+_LEVELS = 4  # of ever shorter stretches, before questions are asked one by one
 _READINGS = 6
 _LOWEST_LOG_DELTA = -640.0
 _TOLERANCE = 1e-6  # steps of Newton's method that are not worth taking, as a share of epsilon
@@ -90,9 +93,10 @@ class Chart:
         return own <= _SHARE
 
 
-def longer(evidence: Evidence, view: View, times: float) -> Evidence:
+def longer(evidence: Evidence, view: View, times: float = 1.0) -> Evidence:
     """The lines of some evidence on another view, with a longer period, and tilts for any alias."""
-    plans = [LinePlan(line.c, line.s, line.beta, line.period * times, np.append(0.0, line.c * _LADDER))
+    finer = 1.0 if times == 1.0 else _FINER
+    plans = [LinePlan(line.c, line.s * finer, line.beta, line.period * times, np.append(0.0, line.c * _LADDER))
              for line in evidence.lines]  # fmt: skip
     return Evidence(view, plans, evidence.lines[0].composition.cap)
 
@@ -117,7 +121,7 @@ def _alike(direction: Direction, log_delta: Array) -> list[Any]:
 def _epsilons(direction: Direction, deltas: Array) -> Answers:
     """Brackets of epsilon at deltas that one look serves."""
     log_delta = np.log(deltas)
-    look = direction.look(float(log_delta[0]), float(log_delta[-1]))
+    look = direction.look(*_span(log_delta))
     first = direction.view(look, above=True)
     crude = EpsilonBracket(deltas)
     crude.crude(first, _NEGLIGIBLE)
@@ -136,10 +140,15 @@ def _epsilons(direction: Direction, deltas: Array) -> Answers:
     return lower, upper
 
 
+def _span(log_delta: Array) -> tuple[float, float]:
+    """Whence and whither a look reaches: rounded, so that other questions about such deltas find the same."""
+    return 8.0 * math.floor(float(log_delta.min()) / 8.0), min(2.0 * math.ceil(float(log_delta.max()) / 2.0), -0.5)
+
+
 def at_most(direction: Direction, epsilons: Array, deltas: Array) -> Array:
     """Upper bounds of epsilon at deltas from one coarse look, mostly the epsilons given: infinite means "not known"."""
     log_delta = np.log(deltas)
-    first = direction.view(direction.look(float(log_delta[0]), float(log_delta[-1])), above=True)
+    first = direction.view(direction.look(*_span(log_delta)), above=True)
     crude = EpsilonBracket(deltas)
     crude.crude(first, _NEGLIGIBLE)
     upper = np.where(crude.upper <= epsilons, crude.upper, np.inf)
@@ -190,22 +199,21 @@ def _charted(chart: Chart, log_delta: Array) -> Answers:
     return start, nearest
 
 
-def _solve(direction: Direction, look: Look, evidence: Evidence, deltas: Array, start: Array) -> Answers:
+def _solve(
+    direction: Direction, look: Look, evidence: Evidence, deltas: Array, start: Array, level: int = 0
+) -> Answers:
     """Brackets of epsilon for deltas that one line serves, on cells fitted to their stretch."""
-    lower, upper = np.zeros(deltas.shape), np.full(deltas.shape, np.inf)
-    left = np.arange(deltas.size)
-    for level in range(_LEVELS):
-        bracket = EpsilonBracket(deltas[left])
-        cells = _fitted(look, _stretch_focus(evidence, start[left], direction.cells * 2**level))
-        above, below = (direction.view(cells, above=above) for above in (True, False))
-        found = _newton(bracket, _lines(evidence, above, start[left], level), start[left])
-        if below.resolved:
-            _newton(bracket, _lines(evidence, below, start[left], level), np.minimum(found, bracket.upper))
-        lower[left], upper[left] = _both((lower[left], upper[left]), (bracket.lower, bracket.upper))
-        start[left] = found
-        left = left[wide((lower[left], upper[left]), 0.9)]
-        if not left.size:
-            break
+    bracket = EpsilonBracket(deltas)
+    cells = _fitted(look, _stretch_focus(evidence, start, direction.cells * 2 ** min(level, 2)))
+    for above in (True, False):
+        view = direction.view(cells, above=above)
+        for lines in _lines(evidence, view, start, bracket.log_delta, level) if view.resolved else ():
+            start = np.minimum(_newton(bracket, lines, start), bracket.upper)
+    lower, upper = bracket.lower, bracket.upper
+    for part in _halves(start, wide((lower, upper), 0.9), level):
+        near = _made_for(evidence.view, start[part], bracket.log_delta[part])
+        finer = _solve(direction, look, near, deltas[part], start[part], level + 1)
+        lower[part], upper[part] = _both((lower[part], upper[part]), finer)
     return lower, upper
 
 
@@ -225,12 +233,26 @@ def _newton(bracket: EpsilonBracket, evidence: Evidence, start: Array) -> Array:
     return epsilon
 
 
-def _lines(evidence: Evidence, view: View, epsilons: Array, level: int) -> Evidence:
-    """Lines for a stretch of epsilons: the chart's own, or, where these were not enough, finer ones made for this view."""
+def _lines(evidence: Evidence, view: View, epsilons: Array, log_delta: Array, level: int) -> Iterator[Evidence]:
+    """Lines for a stretch of epsilons: the chart's own, and where these were not enough, finer ones made for this view."""
+    yield longer(evidence, view)
     if level:
-        middle = 0.5 * float(epsilons.min() + epsilons.max())
-        evidence = propose_evidence(view, middle, _log_delta(view, middle), 2.0**level)
-    return longer(evidence, view, _LONGER if level else 1.0)
+        yield _made_for(view, epsilons, log_delta, 2.0**level)
+
+
+def _made_for(view: View, epsilons: Array, log_delta: Array, fineness: float = 1.0) -> Evidence:
+    """Lines for the middle of some epsilons."""
+    at = int(np.argmin(np.abs(epsilons - 0.5 * (epsilons.min() + epsilons.max()))))
+    return longer(propose_evidence(view, float(epsilons[at]), float(log_delta[at]), fineness), view, _LONGER)
+
+
+def _halves(epsilons: Array, left: Array, level: int) -> list[Any]:
+    """The questions that are left, in two shorter stretches; none once they have been cut often enough."""
+    if level + 1 >= _LEVELS or not left.any():
+        return []
+    some = epsilons[left]
+    low = left & (epsilons <= 0.5 * (some.min() + some.max()))
+    return [part for part in (low, left & ~low) if part.any()]
 
 
 def _fitted(look: Look, where: Focus) -> Look:
@@ -293,7 +315,7 @@ def upper_deltas(direction: Direction, epsilons: Array, budget: Budget) -> Array
         if mine.size:
             cells = _fitted(look, _stretch_focus(evidence, epsilons[mine], direction.cells))
             bracket = DeltaBracket(epsilons[mine])
-            bracket.read(_lines(evidence, direction.view(cells, above=True), epsilons[mine], 0), log_delta[mine])
+            bracket.read(longer(evidence, direction.view(cells, above=True)), log_delta[mine])
             upper[mine] = bracket.upper
     for one in np.flatnonzero((best < 0) | (upper == 1.0)):
         upper[one] = direction.quick_delta(float(epsilons[one]), budget)
@@ -302,13 +324,12 @@ def upper_deltas(direction: Direction, epsilons: Array, budget: Budget) -> Array
 
 def _look(direction: Direction, epsilons: Array) -> tuple[Look, View]:
     """Cells that reach as far out as the smallest delta takes."""
-    lowest, highest = -25.0, -2.0
+    asked = np.array([-25.0, -1.0])
     for _ in range(4):
-        asked = 8.0 * math.floor(lowest / 8.0), min(2.0 * math.ceil(highest / 2.0), -0.5)
-        look = direction.look(*asked)
+        look = direction.look(*_span(asked))
         first = direction.view(look, above=True)
-        lowest, highest = _log_delta(first, float(epsilons[-1])), _log_delta(first, float(epsilons[0]))
-        if asked[0] - 2.0 <= lowest <= asked[0] + 10.0 and asked[1] - 4.0 <= highest <= asked[1] + 2.0:
+        before, asked = asked, np.array([_log_delta(first, float(epsilons[i])) for i in (-1, 0)])
+        if np.abs(asked - before).max() < 2.0:
             break
     return look, first
 
@@ -317,19 +338,18 @@ def _log_delta(view: View, epsilon: float) -> float:
     return min(-1e-3, max(guess_log_delta(view, epsilon), _LOWEST_LOG_DELTA))
 
 
-def _read(direction: Direction, look: Look, evidence: Evidence, epsilons: Array, log_delta: Array) -> Answers:
+def _read(direction: Direction, look: Look, evidence: Evidence, epsilons: Array, log_delta: Array,
+          level: int = 0) -> Answers:  # fmt: skip
     """Brackets of delta for epsilons that one line serves, on cells fitted to their stretch."""
-    lower, upper = np.zeros(epsilons.shape), np.ones(epsilons.shape)
-    left = np.arange(epsilons.size)
-    for level in range(_LEVELS):
-        bracket = DeltaBracket(epsilons[left])
-        cells = _fitted(look, _stretch_focus(evidence, epsilons[left], 2 * direction.cells * 2**level))
-        for above in (True, False):
-            view = direction.view(cells, above=above)
-            if view.resolved:
-                bracket.read(_lines(evidence, view, epsilons[left], level), log_delta[left])
-        lower[left], upper[left] = _both((lower[left], upper[left]), (bracket.lower, bracket.upper))
-        left = left[upper[left] - lower[left] > _NARROW_DELTA * upper[left]]
-        if not left.size:
-            break
+    bracket = DeltaBracket(epsilons)
+    cells = _fitted(look, _stretch_focus(evidence, epsilons, _MORE * direction.cells))
+    for above in (True, False):
+        view = direction.view(cells, above=above)
+        for lines in _lines(evidence, view, epsilons, log_delta, level) if view.resolved else ():
+            bracket.read(lines, log_delta)
+    lower, upper = bracket.lower, bracket.upper
+    for part in _halves(epsilons, upper - lower > _NARROW_DELTA * upper, level):
+        near = _made_for(evidence.view, epsilons[part], log_delta[part])
+        finer = _read(direction, look, near, epsilons[part], log_delta[part], level + 1)
+        lower[part], upper[part] = _both((lower[part], upper[part]), finer)
     return lower, upper

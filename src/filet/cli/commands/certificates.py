@@ -32,10 +32,10 @@ if TYPE_CHECKING:
 @adjacency_option
 @analysis_option
 @config_option
-@output_options("The certificate to write, such as run.certificate.json.", needed=True)
+@output_options("The certificate to write, such as run.certificate.json (no default).")
 @budget_options
 @json_option
-def certify(as_json: bool, output: str, force: bool, max_seconds: float, max_bytes: float, **options: Any) -> None:
+def certify(as_json: bool, force: bool, max_seconds: float, max_bytes: float, **options: Any) -> None:
     """Write a certificate of a run: its epsilon, with a proof that others can check.
 
     The checker's lattice of losses makes epsilon a little larger than that of `filet epsilon`, by 0.1 % (or 1e-4) at most. Nothing
@@ -44,8 +44,9 @@ def certify(as_json: bool, output: str, force: bool, max_seconds: float, max_byt
     from ..._files import whole_file
     from ..._numbers import round_up
 
-    check_output(output, force)
-    run = run_from(options, "delta")
+    check_output(options["output"], force)
+    run = run_from(options, "delta", "output")
+    output = str(options["output"])
     delta = cast(float, run.delta)
     with progress_bar("certifying") as bar:
         claim = run.curve.certificate(delta, max_seconds=max_seconds, max_bytes=max_bytes, progress=bar)

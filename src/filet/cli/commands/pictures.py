@@ -63,28 +63,31 @@ def _kind(name: str, *decorators: Callable[[Any], Any]) -> Callable[[Columned], 
     """A kind of picture: a function from options to columns becomes a command that draws or writes them."""
 
     def made(columned: Columned) -> click.Command:
-        def command(output: str, force: bool, **options: Any) -> None:
-            suffix = Path(output).suffix.lstrip(".").lower()
-            if suffix not in _FORMATS:
-                raise InvalidArgumentError(
-                    f"the file name {output!r} names no format; end it in .png, .svg, .pdf or .csv"
-                )
-            check_output(output, force)
-            _write(name, columned(options), output, suffix)
+        def command(force: bool, **options: Any) -> None:
+            output = options["output"]
+            if output is not None:  # if it is, `columned` refuses, and names all that is missing
+                _check_format(output)
+                check_output(output, force)
+            _write(name, columned(options), output)
 
         command.__doc__ = columned.__doc__
-        options = (*decorators, config_option, output_options("A .png, .svg, .pdf or .csv file.", needed=True))
+        options = (*decorators, config_option, output_options("A .png, .svg, .pdf or .csv file (no default)."))
         decorated = functools.reduce(lambda f, decorator: decorator(f), reversed(options), command)
         return plot.command(name)(decorated)
 
     return made
 
 
-def _write(kind: str, columns: Columns, output: str, suffix: str) -> None:
+def _check_format(output: str) -> None:
+    if Path(output).suffix.lstrip(".").lower() not in _FORMATS:
+        raise InvalidArgumentError(f"the file name {output!r} names no format; end it in .png, .svg, .pdf or .csv")
+
+
+def _write(kind: str, columns: Columns, output: str) -> None:
     """The picture, or its numbers, and a remark that it is there."""
     from ..._files import whole_file
 
-    if suffix == "csv":
+    if Path(output).suffix.lower() == ".csv":
         with whole_file(output) as temporary:
             temporary.write_text(columns.to_csv(), encoding="utf-8")
         note(f"wrote {output}: {listed(list(columns.arrays))}")
@@ -112,7 +115,7 @@ def _points(options: dict[str, Any], default: int) -> int:
 def _settings(options: dict[str, Any], names: tuple[str, ...], *needs: str | tuple[str, ...]) -> dict[str, Any]:
     """The named settings, from options or a file; all that are needed are there."""
     settings, _ = settings_from(options, names)
-    required(settings, *needs)
+    required({**settings, "output": options["output"]}, *needs, "output")
     return settings
 
 
@@ -126,7 +129,7 @@ def epsilon_steps(options: dict[str, Any]) -> Columns:
     from ...accounting.terms import Analysis
     from ...showing import columns
 
-    run = run_from(options, "delta")
+    run = run_from(options, "delta", "output")
     delta, points = cast(float, run.delta), _points(options, 25)
     phases = run.accountant.phases
     with progress_bar("accounting") as progress:
@@ -151,9 +154,9 @@ def delta_epsilon(options: dict[str, Any]) -> Columns:
     """The privacy profile of a run: delta against epsilon."""
     from ...showing import columns
 
-    points = _points(options, 41)
+    run, points = run_from(options, "output"), _points(options, 41)
     with progress_bar("accounting") as progress:
-        return columns.delta_of_epsilon(run_from(options).curve, points=points, progress=progress)
+        return columns.delta_of_epsilon(run.curve, points=points, progress=progress)
 
 
 @_kind("trade-off", run_options, adjacency_option, analysis_option, points_option)
@@ -161,8 +164,9 @@ def trade_off(options: dict[str, Any]) -> Columns:
     """Power of membership attacks on a run: true against false positive rates."""
     from ...showing import columns
 
+    run, points = run_from(options, "output"), _points(options, 61)
     with progress_bar("accounting") as progress:
-        return columns.trade_off(run_from(options).curve, points=_points(options, 61), progress=progress)
+        return columns.trade_off(run.curve, points=points, progress=progress)
 
 
 @_kind("batch-sizes", scheme_options)
