@@ -30,7 +30,7 @@ _PASS_ON = {"ignore_unknown_options": True}  # Beam's own options, which it chec
 @steps_options
 @config_option
 @click.option("--start", type=INTEGER, default=0, help="First step to write.  [default: 0]")
-@click.option("--key-file", help="File of 16 to 64 secret random bytes, at this path on every worker.")
+@click.option("--key-file", help="File of 16 to 64 secret bytes (filet keygen), at this path on every worker.")
 @click.option("--key-variable", help="Instead: environment variable of every worker, in hex digits.")
 @click.option("--key-call", help="Instead: module:function, importable on every worker; it returns the key.")
 @click.option("--secure/--no-secure", default=True, help="AES-256 in counter mode (default), or Philox.")
@@ -52,10 +52,10 @@ def beam(input: str, output: str, pipeline_options: tuple[str, ...], force: bool
 
     Needs Apache Beam: pip install 'filet[beam]'.
     """
-    scheme, steps = scheme_and_steps(options)
     for path in (input, output):
         if path.startswith("-"):
             raise InvalidArgumentError(f"{path!r} stands where INPUT and OUTPUT do; put Beam's options behind them")
+    scheme, steps = scheme_and_steps(options)
     from ...integrations import beam as integration
 
     examples = integration.ReadExamples(input, options["input_format"])
