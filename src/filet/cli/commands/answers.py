@@ -10,13 +10,11 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ... import __version__
-from ...errors import InvalidArgumentError, NotCertifiedError
+from ...errors import InvalidArgumentError
 from ..group import TARGET_NOT_MET, Group
 from ..options import (
     ADJACENCIES,
-    ANALYSES,
     INTEGER,
-    OVERFLOWS,
     adjacency_option,
     analysis_option,
     asked_delta,
@@ -29,13 +27,13 @@ from ..options import (
     scheme_options,
 )
 from ..output import describe_run, note, print_json, print_pairs, print_table, progress_bar
+from ..questions import Comparison, compared_kinds, epsilon_inputs, epsilon_result, known_attack
 from .certificates import certify, check
 from .files import plot, sample
 from .search import calibrate, plan
 
 if TYPE_CHECKING:
     from ..._progress import Progress
-    from ...scheme import CappedPoisson
     from ..run_file import RunFile
 
 
@@ -76,11 +74,10 @@ def epsilon(ctx: click.Context, /, as_json: bool, **options: Any) -> None:
     delta = asked_delta(run)
     curve = run.curve
     bounds = curve.epsilon_bounds(delta)
-    attack = _attack(run, delta)
+    attack = known_attack(run, delta)
+    result = epsilon_result(run, bounds, attack)
     if as_json:
-        result = {"epsilon": bounds.upper, "epsilon_lower": bounds.lower, "attack_epsilon": attack}
-        asked = {**describe_run(curve), "delta": delta, "max_epsilon": run.max_epsilon}
-        print_json("epsilon", asked, {**result, "target_met": _met(run, bounds.upper)})
+        print_json("epsilon", epsilon_inputs(run, delta), result)
     else:
         known = [] if attack is None else [("best known attack", f"{round_down(attack)} (no analysis can show less)")]
         print_pairs([
@@ -91,30 +88,9 @@ def epsilon(ctx: click.Context, /, as_json: bool, **options: Any) -> None:
             *known,
             *_facts(run),
         ])  # fmt: skip
-    if _met(run, bounds.upper) is False:
+    if result["target_met"] is False:
         note(f"epsilon {round_up(bounds.upper)} is above max_epsilon {run.max_epsilon!r}")
         ctx.exit(TARGET_NOT_MET)
-
-
-def _met(run: RunFile, value: float) -> bool | None:
-    return None if run.max_epsilon is None else value <= run.max_epsilon
-
-
-def _attack(run: RunFile, delta: float) -> float | None:
-    """The best known lower bound on the true epsilon; None for runs of several phases."""
-    from ...accounting.lower_bounds import epsilon_lower_bound
-
-    phases = run.accountant.phases
-    if len(phases) != 1 or run.curve.gaussian:
-        return None
-    phase = phases[0]
-    try:
-        return epsilon_lower_bound(
-            phase.scheme, noise_multiplier=phase.noise_multiplier, steps=phase.steps,
-            adjacency=run.accountant.adjacency, delta=delta,
-        )  # fmt: skip
-    except NotCertifiedError:
-        return None
 
 
 def _facts(run: RunFile) -> list[tuple[str, str]]:
@@ -202,26 +178,14 @@ def compare(as_json: bool, adjacency: tuple[str, ...], **options: Any) -> None:
     The row "no cap" is plain Poisson sampling with batches of any size. The rows "attack" are lower bounds: explicit
     neighbouring data sets prove that at least this much is lost.
     """
-    from ..run_file import make_scheme, make_steps
-
     if not adjacency:
         raise InvalidArgumentError("adjacency is missing; pass --adjacency (it has no default), or --adjacency all")
-    if options.get("overflow"):
-        raise InvalidArgumentError("overflow has no place here; compare shows both policies")
     wanted = list(ADJACENCIES) if "all" in adjacency else list(dict.fromkeys(adjacency))
-    value = float(required(options, "delta"))
-    for name in ("dataset_size", "max_batch_size", "noise_multiplier"):
-        required(options, name)
-    scheme = make_scheme(options, "the command line")
-    steps = make_steps(options, scheme, "the command line")
-    sigma = options["noise_multiplier"]
+    asked = Comparison.asked(options)
     with progress_bar("accounting") as progress:
-        rows = _comparison(scheme, sigma, steps, value, wanted, progress)
+        rows = _comparison(asked, wanted, progress)
     if as_json:
-        asked = {key: entry for key, entry in scheme.to_dict().items() if key != "overflow"}
-        print_json(
-            "compare", {**asked, "noise_multiplier": sigma, "steps": steps, "delta": value, "adjacency": wanted}, rows
-        )
+        print_json("compare", asked.inputs(wanted), rows)
         return
     print_table(["policy", "analysis", "utilization", *wanted], [_compared(row) for row in rows])
 
@@ -236,51 +200,17 @@ def _compared(row: dict[str, Any]) -> list[str]:
     return [row["policy"], row["analysis"], used, *figures]
 
 
-def _comparison(scheme: CappedPoisson, sigma: float, steps: int, delta: float, wanted: list[str],
-                progress: Progress | None) -> list[dict[str, Any]]:  # fmt: skip
+def _comparison(asked: Comparison, wanted: list[str], progress: Progress | None) -> list[dict[str, Any]]:
     """A row for each policy and analysis, with an epsilon for each adjacency; None where there is none."""
-    from dataclasses import replace
-
     from ..._progress import reported
 
-    rows: list[dict[str, Any]] = [
-        {"policy": policy, "analysis": analysis, "utilization": None, "epsilon": dict.fromkeys(wanted)}
-        for policy, analysis in _compared_kinds()
-    ]
+    rows = [asked.row(policy, analysis, wanted) for policy, analysis in compared_kinds()]
     tries = [(row, adjacency) for row in rows for adjacency in wanted]
     for row, adjacency in reported(tries, progress, lambda one: f"{one[0]['policy']}, {one[0]['analysis']}, {one[1]}"):
-        free = row["policy"] == "no cap"
-        change: dict[str, Any] = {"max_batch_size": scheme.group_size} if free else {"overflow": row["policy"]}
-        try:
-            changed = replace(scheme, **change)
-            row["utilization"] = None if free else changed.utilization
-            row["epsilon"][adjacency] = _epsilon(changed, sigma, steps, delta, adjacency, row["analysis"])
-        except NotCertifiedError as error:
-            note(str(error))
-        except InvalidArgumentError as error:
-            if row["policy"] != "reject":  # only reject can be impossible where the others are not
-                raise
-            note(str(error))
+        row["epsilon"][adjacency], why_not = asked.entry(row["policy"], row["analysis"], adjacency)
+        if why_not:
+            note(why_not)
     return rows
-
-
-def _compared_kinds() -> list[tuple[str, str]]:
-    """Policy and analysis of each row: no cap at all, every analysis that a policy has, and the attack on it."""
-    kinds = [("no cap", "refined")]
-    for policy in OVERFLOWS:
-        analyses = reversed(ANALYSES) if policy == "truncate" else ("refined",)
-        kinds += [(policy, analysis) for analysis in (*analyses, "attack")]
-    return kinds
-
-
-def _epsilon(scheme: CappedPoisson, sigma: float, steps: int, delta: float, adjacency: str, analysis: str) -> float:
-    from ...accounting.accountant import account
-    from ...accounting.lower_bounds import epsilon_lower_bound
-
-    given: dict[str, Any] = {"noise_multiplier": sigma, "steps": steps, "adjacency": adjacency}
-    if analysis == "attack":
-        return epsilon_lower_bound(scheme, delta=delta, **given)
-    return float(account(scheme, analysis=analysis, **given).epsilon(delta))
 
 
 for _command in (calibrate, plan, sample, plot, certify, check):

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
-from ...errors import InvalidArgumentError
-from ..options import INTEGER, adjacency_option, analysis_option, delta_option, json_option, required, run_options
+from ..options import INTEGER, adjacency_option, analysis_option, delta_option, json_option, run_options
 from ..output import print_json, print_pairs, progress_bar
-
-if TYPE_CHECKING:
-    from ...scheme import CappedPoisson
+from ..questions import Calibration, calibrated, planned
 
 UNKNOWNS = ("noise-multiplier", "steps", "sampling-probability")
 
@@ -33,65 +30,22 @@ def calibrate(unknown: str, as_json: bool, **options: Any) -> None:
     Example: filet calibrate noise-multiplier --dataset-size 60000 --poisson-batch-size 256 --max-batch-size 300
     --steps 14000 --epsilon 3 --delta 1e-5 --adjacency zero-out
     """
-    from dataclasses import replace
-
-    from ...accounting.accountant import account
-    from ...planning import calibration
-
     name = unknown.replace("-", "_")
-    target = _target(name, options)
-    scheme, known = _known(name, options)
-    found = getattr(calibration, f"calibrate_{name}")(scheme, **known, **target)
-    if name == "sampling_probability":
-        scheme, run = replace(scheme, sampling_probability=found), known
-    else:
-        run = {**known, name: found}
-    spent = account(scheme, **run, adjacency=target["adjacency"], analysis=target["analysis"]).epsilon(target["delta"])
+    found = calibrated(name, options)
     if as_json:
-        inputs = {key: value for key, value in scheme.to_dict().items() if key != name}
-        result = {name: found, "epsilon": spent, "utilization": scheme.utilization}
-        print_json("calibrate", {**inputs, **known, **target}, result)
+        print_json("calibrate", found.inputs, found.result)
         return
-    _print_found(unknown, found, spent, target, scheme)
+    _print_found(unknown, found.result[name], found)
 
 
-def _target(name: str, options: dict[str, Any]) -> dict[str, Any]:
-    """What is to be met; the unknown itself must not be given."""
-    taken = {"steps": ("steps", "epochs"), "sampling_probability": ("sampling_probability", "poisson_batch_size")}
-    for given in taken.get(name, (name,)):
-        if options.get(given) is not None:
-            raise InvalidArgumentError(f"{given} is what is looked for; drop --{given.replace('_', '-')}")
-    target = {key: required(options, key) for key in ("epsilon", "delta", "adjacency")}
-    return {**target, "analysis": options.get("analysis") or "refined"}
-
-
-def _known(name: str, options: dict[str, Any]) -> tuple[CappedPoisson, dict[str, Any]]:
-    """The scheme, and the rest of the run that is not looked for."""
-    from ... import _checks
-    from ..run_file import make_scheme, make_steps
-
-    for key in ("dataset_size", "max_batch_size"):
-        required(options, key)
-    if name == "sampling_probability":
-        if options.get("epochs") is not None:
-            raise InvalidArgumentError("epochs depend on the sampling probability that is looked for; pass --steps")
-        options = {**options, "sampling_probability": 0.5}  # any value will do: it is what is looked for
-    scheme = make_scheme(options, "the command line")
-    known: dict[str, Any] = {}
-    if name != "noise_multiplier":
-        known["noise_multiplier"] = _checks.noise_multiplier(required(options, "noise_multiplier"))
-    if name != "steps":
-        known["steps"] = make_steps(options, scheme, "the command line")
-    return scheme, known
-
-
-def _print_found(unknown: str, found: float, spent: float, target: dict[str, Any], scheme: CappedPoisson) -> None:
+def _print_found(unknown: str, number: float, found: Calibration) -> None:
     from ..._numbers import round_up
 
+    spent, target, scheme = found.result["epsilon"], found.target, found.scheme
     # More noise costs less privacy, so its text is rounded up; the others are shown in full.
     print_pairs(
         [
-            (unknown, round_up(found, 6) if unknown == "noise-multiplier" else repr(found)),
+            (unknown, round_up(number, 6) if unknown == "noise-multiplier" else repr(number)),
             ("epsilon", f"{round_up(spent)} (target {target['epsilon']!r})"),
             ("delta", repr(target["delta"])),
             ("adjacency", target["adjacency"]),
@@ -119,16 +73,9 @@ def plan(as_json: bool, **options: Any) -> None:
     Example: filet plan --dataset-size 60000 --max-batch-size 256 --steps 14000 --epsilon 3 --delta 1e-5
     --adjacency zero-out
     """
-    from ...planning import planner
-
-    given = {name: required(options, name) for name in ("dataset_size", "epsilon", "delta", "adjacency")}
-    given["max_batch_size"] = required({"max_batch_size": options["max_batch_size"] or None}, "max_batch_size")
-    if not options["steps"] and options["hardware_epochs"] is None:
-        raise InvalidArgumentError("steps is missing; pass --steps, or --hardware-epochs")
-    budget = {name: options[name] for name in ("steps", "hardware_epochs", "cycle_length")}
     with progress_bar("planning") as progress:
-        found = planner.plan(**given, **{**budget, "steps": budget["steps"] or None}, progress=progress)
+        inputs, found = planned(options, progress)
     if as_json:
-        print_json("plan", {**given, **budget}, found.to_dict())
+        print_json("plan", inputs, found.to_dict())
         return
     click.echo(found.table())
