@@ -34,7 +34,9 @@ accounting.run accounting.state accounting.certificate accounting.curve accounti
 planning.roots planning.target planning.calibration planning.hardware planning.options planning.strategies
 planning.planner planning.frontiers
 showing.statement showing.columns showing.plots
-cli.run_file cli.group cli.output cli.options cli.questions cli.commands.search cli.commands.files cli.commands.certificates
+cli.run_file cli.group cli.output cli.options cli.questions
+exploring.tasks exploring.worker exploring.pool exploring.views exploring.desk exploring.protection exploring.app exploring.serving
+cli.commands.explore cli.commands.search cli.commands.files cli.commands.certificates
 cli.commands.answers cli.entry
 __main__
 integrations.dp_accounting_events integrations.dp_accounting_losses integrations.dp_accounting

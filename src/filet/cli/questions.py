@@ -193,7 +193,7 @@ def planned(options: Mapping[str, Any], progress: Progress | None) -> tuple[dict
     given["max_batch_size"] = required({"max_batch_size": options.get("max_batch_size") or None}, "max_batch_size")
     if not options.get("steps") and options.get("hardware_epochs") is None:
         raise InvalidArgumentError("steps is missing; pass --steps, or --hardware-epochs")
-    budget = {name: options.get(name) for name in ("steps", "hardware_epochs", "cycle_length")}
+    budget: dict[str, Any] = {name: options.get(name) for name in ("steps", "hardware_epochs", "cycle_length")}
     budget["cycle_length"] = budget["cycle_length"] or 1
     found = planner.plan(**given, **{**budget, "steps": budget["steps"] or None}, progress=progress)
     return {**given, **budget}, found

@@ -29,6 +29,7 @@ from ..options import (
 from ..output import describe_run, note, print_json, print_pairs, print_table, progress_bar
 from ..questions import Comparison, compared_kinds, epsilon_inputs, epsilon_result, known_attack
 from .certificates import certify, check
+from .explore import explore
 from .files import plot, sample
 from .search import calibrate, plan
 
@@ -213,5 +214,5 @@ def _comparison(asked: Comparison, wanted: list[str], progress: Progress | None)
     return rows
 
 
-for _command in (calibrate, plan, sample, plot, certify, check):
+for _command in (calibrate, plan, sample, plot, certify, check, explore):
     main.add_command(_command)
