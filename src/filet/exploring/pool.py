@@ -62,6 +62,10 @@ class Pool:
         """Tasks in the queue that somebody waits for."""
         return sum(not unit.future.done() for queue in self._queues for unit in queue)
 
+    @property
+    def process_ids(self) -> list[int]:
+        return [process.pid for process in self._processes.values()]
+
     def start(self) -> None:
         """Start the processes; they import filet while the page loads."""
         self._loops = [asyncio.create_task(self._serve(place)) for place in range(self._workers)]

@@ -143,11 +143,16 @@ def _shown_sizes(scheme: CappedPoisson) -> list[int]:
 def caps(given: Given, points: int) -> dict[str, Any]:
     """The caps at which epsilon is drawn: where the batch sizes lie, with head-room, and the given cap."""
     asked, adjacencies = _compared(given)
-    scheme = asked.scheme
-    n, p, cap = scheme.group_size, scheme.sampling_probability, scheme.max_batch_size
+    cap = min(asked.scheme.max_batch_size, asked.scheme.group_size)
+    return {"inputs": asked.inputs(adjacencies), "caps": _around(asked.scheme, -1.0, 6.0, points), "cap": cap}
+
+
+def _around(scheme: CappedPoisson, low: float, high: float, points: int) -> list[int]:
+    """The scheme's cap, and caps from so many standard deviations of the batch size below the mean to so many above it."""
+    n, p = scheme.group_size, scheme.sampling_probability
     mean, spread = n * p, math.sqrt(n * p * (1.0 - p))
-    grid = {int(min(n, max(1, round(value)))) for value in np.linspace(mean - spread, mean + 6.0 * spread, points)}
-    return {"inputs": asked.inputs(adjacencies), "caps": sorted({*grid, min(cap, n)}), "cap": min(cap, n)}
+    grid = (mean + spread * np.linspace(low, high, points)).tolist()
+    return sorted({min(n, max(1, round(value))) for value in (*grid, scheme.max_batch_size)})
 
 
 def profile(given: Given, delta: float) -> dict[str, Any]:
@@ -196,10 +201,9 @@ def option(given: Given, overflow: str) -> dict[str, Any] | None:
 
 
 def hardware(given: Given, points: int) -> dict[str, Any]:
-    """The caps at which utilization is drawn, from half the given one to twice it, and the share of rows in use."""
+    """The caps at which utilization is drawn, around the sizes of batches and the given cap, and the share of rows in use."""
     target, scheme, steps = _targeted(given)
-    grid = {max(1, min(scheme.group_size, round(scheme.max_batch_size * 2.0**e))) for e in np.linspace(-1, 1, points)}
-    at = sorted({*grid, min(scheme.max_batch_size, scheme.group_size)})
+    at = _around(scheme, -3.0, 8.0, points)
     used = [{policy: _used(scheme, cap, policy) for policy in ("truncate", "reject")} for cap in at]
     inputs = {**scheme.to_dict(), "steps": steps, "epsilon": target.epsilon, "delta": target.delta,
               "adjacency": target.adjacency.value}  # fmt: skip

@@ -19,7 +19,7 @@ from .pool import CURVE, POINT, ROW, SLOW, TaskError
 Given = Mapping[str, Any]
 Part = dict[str, Any]
 View = Callable[["Ask", Given], AsyncIterator[Part]]
-_CAPS, _ATTACKED_CAPS, _DELTAS, _RATES, _HARDWARE = 25, 7, 17, 49, 9
+_CAPS, _ATTACKED_CAPS, _DELTAS, _RATES, _HARDWARE = 25, 6, 17, 49, 9
 
 
 class Ask(Protocol):
