@@ -226,7 +226,7 @@ def test_no_test_has_quietly_disappeared() -> None:
 
 def test_importing_filet_loads_no_optional_package() -> None:
     optional = ["click", "rich", "matplotlib", "torch", "opacus", "jax", "jax_privacy", "dp_accounting", "cryptography",
-                "scipy.stats", "pandas", "sklearn", "flint"]  # fmt: skip
+                "scipy.stats", "pandas", "sklearn", "flint", "starlette", "uvicorn"]  # fmt: skip
     code = f"import sys, filet; print([name for name in {optional!r} if name in sys.modules])"
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert result.stdout.strip() == "[]"

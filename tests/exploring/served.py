@@ -33,7 +33,7 @@ class Served:
             raise AssertionError(self.process.communicate()[1])
 
     def ask(self, view, given, **options):
-        return httpx.post(f"{self.url}api/{view}", json=given, timeout=120, **options)
+        return httpx.post(f"{self.url}api/{view}", json=given, timeout=180, **options)
 
     def workers(self):
         """The process numbers of the server's children."""
@@ -46,7 +46,7 @@ class Served:
         time.sleep(seconds)
         return {pid: processor_time(pid) for pid in self.workers()} == before
 
-    def becomes_idle(self, within=20.0):
+    def becomes_idle(self, within=60.0):
         end = time.monotonic() + within
         while time.monotonic() < end:
             if self.idle():

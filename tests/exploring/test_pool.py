@@ -8,10 +8,12 @@ import time
 import pytest
 from tests.exploring.served import RUN
 
-from filet.exploring.pool import CURVE, POINT, SLOW, Pool, TaskError
+from filet.exploring.pool import CURVE, PLAN, POINT, SLOW, Pool, TaskError
 
 LONG = {"dataset_size": 60_000, "steps": 14_000, "delta": 1e-5, "adjacency": "zero-out", "epsilon": 3.0,
         "max_batch_size": list(range(200, 400))}  # fmt: skip
+
+ALONE = [(POINT, CURVE, SLOW, PLAN)]  # one process that takes everything
 
 
 def running(scenario, **options):
@@ -30,7 +32,7 @@ def test_a_point_does_not_wait_for_a_plan():
     async def scenario(pool):
         await pool.ask("epsilon", RUN, urgency=POINT)
         begun = asyncio.Event()
-        plan = asyncio.ensure_future(pool.ask("planned", LONG, urgency=SLOW, report=lambda *_: begun.set()))
+        plan = asyncio.ensure_future(pool.ask("planned", LONG, urgency=PLAN, report=lambda *_: begun.set()))
         await begun.wait()
         await pool.ask("epsilon", RUN, urgency=POINT)
         assert not plan.done()
@@ -48,7 +50,7 @@ def test_a_task_that_is_given_up_frees_its_process_within_seconds():
             reports.append(label)
             begun.set()
 
-        plan = asyncio.ensure_future(pool.ask("planned", LONG, urgency=SLOW, report=report))
+        plan = asyncio.ensure_future(pool.ask("planned", LONG, urgency=PLAN, report=report))
         await begun.wait()
         plan.cancel()
         while pool.running:
@@ -57,13 +59,13 @@ def test_a_task_that_is_given_up_frees_its_process_within_seconds():
         assert (await pool.ask("epsilon", RUN))["result"]["epsilon"] > 2.8
         assert len(reports) == count
 
-    running(scenario, workers=1)
+    running(scenario, duties=ALONE)
 
 
 def test_a_task_that_nobody_waits_for_is_not_started():
     async def scenario(pool):
         begun = asyncio.Event()
-        plan = asyncio.ensure_future(pool.ask("planned", LONG, urgency=SLOW, report=lambda *_: begun.set()))
+        plan = asyncio.ensure_future(pool.ask("planned", LONG, urgency=PLAN, report=lambda *_: begun.set()))
         await begun.wait()
         waiting = [asyncio.ensure_future(pool.ask("attack", RUN, urgency=SLOW)) for _ in range(50)]
         await asyncio.sleep(0.05)
@@ -77,7 +79,7 @@ def test_a_task_that_nobody_waits_for_is_not_started():
         await pool.ask("epsilon", RUN)
         assert time.monotonic() - answered < 5  # fifty attacks would take longer
 
-    running(scenario, workers=1)
+    running(scenario, duties=ALONE)
 
 
 def test_urgent_tasks_come_first():
@@ -91,24 +93,24 @@ def test_urgent_tasks_come_first():
         await asyncio.gather(ask("slow", SLOW), ask("curve", CURVE), ask("point", POINT))
         assert order == ["point", "curve", "slow"]
 
-    running(scenario, workers=1)
+    running(scenario, duties=ALONE)
 
 
 def test_what_takes_too_long_is_ended_and_the_pool_goes_on():
     async def scenario(pool):
         await pool.ask("sizes", RUN)
         with pytest.raises(TaskError, match=r"more than 2 seconds") as caught:
-            await pool.ask("planned", LONG, urgency=SLOW)
+            await pool.ask("planned", LONG, urgency=PLAN)
         assert caught.value.kind == "unanswered"
         assert (await pool.ask("sizes", RUN))["marks"]["steps"] == 14_000
 
-    running(scenario, workers=1, seconds=2.0)
+    running(scenario, duties=ALONE, seconds=2.0)
 
 
 def test_a_lost_process_is_replaced():
     async def scenario(pool):
         begun = asyncio.Event()
-        plan = asyncio.ensure_future(pool.ask("planned", LONG, urgency=SLOW, report=lambda *_: begun.set()))
+        plan = asyncio.ensure_future(pool.ask("planned", LONG, urgency=PLAN, report=lambda *_: begun.set()))
         await begun.wait()
         [pid] = pool.process_ids
         os.kill(pid, signal.SIGKILL)
@@ -117,7 +119,7 @@ def test_a_lost_process_is_replaced():
         assert (await pool.ask("sizes", RUN))["marks"]["steps"] == 14_000
         assert pool.process_ids != [pid]
 
-    running(scenario, workers=1)
+    running(scenario, duties=ALONE)
 
 
 def test_errors_keep_their_kind():
@@ -126,7 +128,7 @@ def test_errors_keep_their_kind():
             await pool.ask("epsilon", {**RUN, "max_batch_size": 0})
         assert caught.value.kind == "invalid"
 
-    running(scenario, workers=1)
+    running(scenario, duties=ALONE)
 
 
 def test_closing_leaves_no_process_and_nobody_waiting():
@@ -135,7 +137,7 @@ def test_closing_leaves_no_process_and_nobody_waiting():
         pool.start()
         begun = asyncio.Event()
         asked = [
-            asyncio.ensure_future(pool.ask("planned", LONG, urgency=SLOW, report=lambda *_: begun.set()))
+            asyncio.ensure_future(pool.ask("planned", LONG, urgency=PLAN, report=lambda *_: begun.set()))
             for _ in range(4)
         ]
         await begun.wait()

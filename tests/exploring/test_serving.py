@@ -54,7 +54,7 @@ def test_a_signal_stops_it_at_once_in_the_middle_of_a_plan(number, code):
     asking.start()
     workers = served.workers()
     end = time.monotonic() + 20
-    while (len(workers) < 2 or served.idle(0.2)) and time.monotonic() < end:
+    while (len(workers) < 3 or served.idle(0.2)) and time.monotonic() < end:
         workers = served.workers()
     seconds, said = served.stop(number)
     assert seconds < 3.0

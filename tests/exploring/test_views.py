@@ -26,7 +26,7 @@ async def ask(task, *arguments, urgency=0, report=None):
 
 def collected(name, given, asked=ask):
     async def main():
-        return [part async for part in views.VIEWS[name][0](asked, given)]
+        return [part async for part in views.QUESTIONS[name].view(asked, given)]
 
     *parts, answer = asyncio.run(main())
     assert all(set(part) == {"part"} for part in parts)

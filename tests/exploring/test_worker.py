@@ -29,7 +29,11 @@ def test_each_task_has_one_outcome():
 
 def test_errors_are_the_librarys_words_and_kinds():
     bad = {"id": 1, "task": "epsilon", "arguments": [{**RUN, "max_batch_size": 0}]}
-    impossible = {"id": 2, "task": "calibrated", "arguments": [{**RUN, "noise_multiplier": None, "epsilon": 1e-9}]}
+    impossible = {
+        "id": 2,
+        "task": "calibrated",
+        "arguments": [{**RUN, "noise_multiplier": None, "epsilon": 1.0, "analysis": "union"}],
+    }
     first, second = answered(bad, impossible)
     assert first["kind"] == "invalid"
     assert first["error"].startswith("max_batch_size=0 is below 1")
@@ -77,7 +81,7 @@ def test_a_task_that_is_given_up_stops_at_its_next_report(monkeypatch):
 
 def test_the_process_ends_with_its_input_even_while_it_computes():
     command = [sys.executable, "-m", "filet.exploring.worker"]
-    process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=ENVIRONMENT)
+    process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True, env=ENVIRONMENT)
     assert process.stdin is not None
     plan = {key: RUN[key] for key in ("dataset_size", "steps", "delta", "adjacency")}
     long = {**plan, "epsilon": 3.0, "max_batch_size": list(range(200, 400))}

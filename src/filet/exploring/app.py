@@ -27,7 +27,7 @@ from ..errors import FiletError, InvalidArgumentError
 from .desk import BusyError, Desk, SupersededError
 from .pool import Pool, TaskError
 from .protection import Protection
-from .views import VIEWS
+from .views import QUESTIONS
 
 MOST_BYTES = 16 * 1024  # of a question
 _SECONDS = 10.0  # in which a question must have arrived
@@ -35,6 +35,7 @@ _TYPES = {"html": "text/html; charset=utf-8", "js": "text/javascript; charset=ut
           "svg": "image/svg+xml", "json": "application/json", "txt": "text/plain; charset=utf-8"}  # fmt: skip
 _STATUS = {"invalid": 400, "unanswered": 422, "cancelled": 409, "lost": 503, "failed": 500}
 STREAM = "application/x-ndjson"
+Place = contextlib.AbstractContextManager[asyncio.Future[None]]
 
 
 def make_app(pool: Pool, hosts: Iterable[str]) -> Starlette:
@@ -95,19 +96,19 @@ async def _gone(request: Request, error: Exception) -> Response:
 
 async def _answer(request: Request, pool: Pool, desk: Desk) -> Response:
     name = request.path_params["name"]
-    if name not in VIEWS:
-        raise HTTPException(404, f"there is no question {_checks.show(name)}; ask one of {', '.join(VIEWS)}")
+    if name not in QUESTIONS:
+        raise HTTPException(404, f"there is no question {_checks.show(name)}; ask one of {', '.join(QUESTIONS)}")
     if request.headers.get("content-type", "").split(";")[0].strip().lower() != "application/json":
         raise HTTPException(415, "a question is a JSON object; send it with the content type application/json")
     given = _parsed(await _body(request))
-    view, keys = VIEWS[name]
+    asked = QUESTIONS[name]
     try:
-        _checks.no_unknown_keys("the question", given, keys)
+        _checks.no_unknown_keys("the question", given, asked.keys)
     except InvalidArgumentError as error:
         return _failure(error)
     slot = request.headers.get("filet-slot", "")[:100] or None
     parts = STREAM in request.headers.get("accept", "")
-    return Answering(view(pool.ask, given), desk, slot, parts)
+    return Answering(asked.view(pool.ask, given), desk.question(name, asked.most, slot), parts)
 
 
 async def _body(request: Request) -> bytes:
@@ -150,26 +151,27 @@ def _failure(error: FiletError) -> JSONResponse:
 def _field(text: str) -> str | None:
     """The key that a message of the library begins with."""
     first = text.replace("=", " ").split(" ", 1)[0].strip(":'")
-    keys = {key for _, keys in VIEWS.values() for key in keys}
+    keys = {key for question in QUESTIONS.values() for key in question.keys}
     return first if first in keys else None
 
 
 class Answering(Response):
     """Sends a view's parts as they come, or its answer alone; stops the view when the reader goes or a newer question comes."""
 
-    def __init__(self, view: AsyncIterator[dict[str, Any]], desk: Desk, slot: str | None, parts: bool) -> None:
+    def __init__(self, view: AsyncIterator[dict[str, Any]], place: Place, parts: bool) -> None:
         super().__init__()
-        self._view, self._desk, self._slot, self._parts = view, desk, slot, parts
+        self._view, self._place, self._parts = view, place, parts
         self._started = False
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         try:
-            with self._desk.question(self._slot) as superseded:
+            with self._place as superseded:
                 working = asyncio.ensure_future(self._work(send))
                 leaving = asyncio.ensure_future(_left(receive))
                 try:
                     ends: set[asyncio.Future[None]] = {working, leaving, superseded}
                     await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
+                    taken = superseded.done()
                 finally:
                     leaving.cancel()
                     if not working.done():
@@ -177,7 +179,7 @@ class Answering(Response):
                     await asyncio.wait({working})
             if not working.cancelled():
                 working.result()
-            elif superseded.done():
+            elif taken:
                 raise SupersededError("a newer question of the same slot has taken this one's place")
         except (TaskError, BusyError, SupersededError) as error:
             await self._fail(error, scope, receive, send)

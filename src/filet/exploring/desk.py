@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Iterator
+from dataclasses import dataclass
 
 from ..errors import FiletError
 
@@ -17,37 +18,48 @@ class SupersededError(FiletError):
     """A newer question of the same slot has taken this one's place."""
 
 
-class Desk:
-    """Open questions, at most `most` of them.
+@dataclass(frozen=True)
+class _Place:
+    kind: str
+    superseded: asyncio.Future[None]
 
-    >>> desk = Desk(most=1)
-    >>> desk.open
+
+class Desk:
+    """Open questions, a bounded number of each kind, so that many of one kind cannot keep out the others.
+
+    >>> Desk().open
     0
     """
 
-    def __init__(self, most: int = 64) -> None:
-        self._most = most
-        self._slots: dict[str, asyncio.Future[None]] = {}
-        self.open = 0
+    def __init__(self) -> None:
+        self._slots: dict[str, _Place] = {}
+        self._kinds: dict[str, int] = {}
+
+    @property
+    def open(self) -> int:
+        """Questions that somebody waits for."""
+        return sum(self._kinds.values())
 
     @contextlib.contextmanager
-    def question(self, slot: str | None) -> Iterator[asyncio.Future[None]]:
-        """A place for one question; the future is done when a newer one of the same slot has come."""
-        superseded: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+    def question(self, kind: str, most: int, slot: str | None = None) -> Iterator[asyncio.Future[None]]:
+        """A place for one of at most `most` questions of a kind; the future is done when a newer one of the same slot has come."""
+        if slot is not None and slot in self._slots:
+            self._leave(self._slots.pop(slot))
+        if self._kinds.get(kind, 0) >= most:
+            raise BusyError(f"{most} questions of this kind are open already; ask again in a moment")
+        place = _Place(kind, asyncio.get_running_loop().create_future())
+        self._kinds[kind] = self._kinds.get(kind, 0) + 1
         if slot is not None:
-            older = self._slots.pop(slot, None)
-            if older is not None and not older.done():
-                older.set_result(None)
-                self.open -= 1  # it ends by itself; its place is free now
-        if self.open >= self._most:
-            raise BusyError(f"{self._most} questions are open already; ask again in a moment")
-        if slot is not None:
-            self._slots[slot] = superseded
-        self.open += 1
+            self._slots[slot] = place
         try:
-            yield superseded
+            yield place.superseded
         finally:
-            if not superseded.done():
-                self.open -= 1
-            if slot is not None and self._slots.get(slot) is superseded:
+            if slot is not None and self._slots.get(slot) is place:
                 del self._slots[slot]
+            self._leave(place)
+
+    def _leave(self, place: _Place) -> None:
+        """Free a place, once; whoever still works there hears of it."""
+        if not place.superseded.done():
+            place.superseded.set_result(None)
+            self._kinds[place.kind] -= 1

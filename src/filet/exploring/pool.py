@@ -7,16 +7,19 @@ import contextlib
 import itertools
 import json
 import os
+import signal
 import sys
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from ..errors import FiletError
 
-POINT, ROW, CURVE, SLOW = range(4)  # the point under the slider, tables, curves, and what takes longer than 0.1 s
-_FIRST, _OTHERS, _ALONE = (POINT, ROW, CURVE), (SLOW, POINT, ROW, CURVE), (POINT, ROW, CURVE, SLOW)
+# What is asked, by how long it may wait: the point under the slider, tables, curves, what takes longer than 0.1 s, and plans.
+POINT, ROW, CURVE, SLOW, PLAN = range(5)
+# What each process takes, in this order: the first nothing that takes long, the last nothing that people wait for while dragging.
+DUTIES = ((POINT, ROW, CURVE), (SLOW, POINT, ROW, CURVE), (PLAN, SLOW))
 _LIMIT = 64 * 1024 * 1024  # bytes of one answer's line
 _PATIENCE = 3.0  # seconds in which a task that was given up may stop by itself
 
@@ -41,16 +44,15 @@ class _Unit:
 
 
 class Pool:
-    """Worker processes. The first takes nothing slow, so that a point under a slider never waits for a plan; the others take what
-    is slow first, so that a plan does not wait for curves.
+    """Worker processes, one for each entry of `duties`: the kinds of tasks that it takes, the first kind first.
 
     Guarantees: a task whose caller is cancelled is not started, and if it has been started, its process is free again within
     seconds; a task that takes more than `seconds` ends with an error; after `close` no process is left.
     """
 
-    def __init__(self, workers: int = 2, seconds: float = 60.0) -> None:
-        self._workers, self._seconds = workers, seconds
-        self._queues: tuple[deque[_Unit], ...] = tuple(deque() for _ in range(SLOW + 1))
+    def __init__(self, duties: Sequence[Sequence[int]] = DUTIES, seconds: float = 60.0) -> None:
+        self._duties, self._seconds = duties, seconds
+        self._queues: tuple[deque[_Unit], ...] = tuple(deque() for _ in range(PLAN + 1))
         self._numbers = itertools.count(1)
         self._wake = asyncio.Condition()
         self._loops: list[asyncio.Task[None]] = []
@@ -68,7 +70,7 @@ class Pool:
 
     def start(self) -> None:
         """Start the processes; they import filet while the page loads."""
-        self._loops = [asyncio.create_task(self._serve(place)) for place in range(self._workers)]
+        self._loops = [asyncio.create_task(self._serve(place)) for place in range(len(self._duties))]
 
     async def close(self) -> None:
         """End every process and refuse what was waiting."""
@@ -96,10 +98,9 @@ class Pool:
 
     async def _next(self, place: int) -> _Unit:
         """The next task that somebody waits for, from the queues that this worker serves, in its order."""
-        order = _ALONE if self._workers == 1 else _OTHERS if place else _FIRST
         async with self._wake:
             while True:
-                for queue in (self._queues[urgency] for urgency in order):
+                for queue in (self._queues[urgency] for urgency in self._duties[place]):
                     while queue:
                         unit = queue.popleft()
                         if not unit.future.done():
@@ -185,6 +186,9 @@ async def _send(process: asyncio.subprocess.Process, message: dict[str, Any]) ->
 
 
 def _kill(process: asyncio.subprocess.Process) -> None:
+    """End a process, also twice. Not by its own `kill`, which would take its exit status away from the loop that waits for it."""
     with contextlib.suppress(ProcessLookupError):
-        if process.returncode is None:
+        if process.returncode is None and hasattr(signal, "SIGKILL"):
+            os.kill(process.pid, signal.SIGKILL)
+        elif process.returncode is None:
             process.kill()

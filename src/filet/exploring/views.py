@@ -9,12 +9,13 @@ from __future__ import annotations
 import asyncio
 import math
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 from ..cli.output import as_answer, jsonable
 from ..cli.questions import compared_kinds
 from ..cli.run_file import PHASE_KEYS, RUN_KEYS
-from .pool import CURVE, POINT, ROW, SLOW, TaskError
+from .pool import CURVE, PLAN, POINT, ROW, SLOW, TaskError
 
 Given = Mapping[str, Any]
 Part = dict[str, Any]
@@ -63,7 +64,7 @@ async def plan(ask: Ask, given: Given) -> AsyncIterator[Part]:
     def report(share: float, label: str) -> None:
         reports.put_nowait({"part": {"share": share, "label": label}})
 
-    asked = asyncio.ensure_future(ask("planned", given, urgency=SLOW, report=report))
+    asked = asyncio.ensure_future(ask("planned", given, urgency=PLAN, report=report))
     asked.add_done_callback(lambda _: reports.put_nowait(None))
     try:
         while (part := await reports.get()) is not None:
@@ -188,16 +189,26 @@ def _columns(table: Mapping[float, Part], names: list[str]) -> dict[str, list[An
     return {name: [table[key].get(name) for key in sorted(table)] for name in names}
 
 
+@dataclass(frozen=True)
+class Question:
+    """A question of the API: its view, the keys that it takes, and how many of it may be open at once."""
+
+    view: View
+    keys: tuple[str, ...]
+    most: int = 16
+
+
 _RUN = (*PHASE_KEYS, "adjacency", "delta")
-VIEWS: dict[str, tuple[View, tuple[str, ...]]] = {
-    "epsilon": (epsilon, (*RUN_KEYS, *PHASE_KEYS)),
-    "compare": (compare, tuple(key for key in _RUN if key not in ("overflow", "analysis"))),
-    "calibrate": (calibrate, (*_RUN, "unknown", "epsilon")),
-    "plan": (plan, ("dataset_size", "max_batch_size", "steps", "hardware_epochs", "cycle_length", "epsilon", "delta",
-                    "adjacency")),
-    "batch-sizes": (batch_sizes, _RUN),
-    "epsilon-cap": (epsilon_cap, tuple(key for key in _RUN if key not in ("overflow", "analysis"))),
-    "utilization": (utilization, (*_RUN, "epsilon")),
-    "delta-epsilon": (delta_epsilon, _RUN),
-    "trade-off": (trade_off, _RUN),
-}  # fmt: skip
+_BOTH = tuple(key for key in _RUN if key not in ("overflow", "analysis"))
+_PLAN = ("dataset_size", "max_batch_size", "steps", "hardware_epochs", "cycle_length", "epsilon", "delta", "adjacency")
+QUESTIONS: dict[str, Question] = {
+    "epsilon": Question(epsilon, (*RUN_KEYS, *PHASE_KEYS), 64),
+    "compare": Question(compare, _BOTH),
+    "calibrate": Question(calibrate, (*_RUN, "unknown", "epsilon")),
+    "plan": Question(plan, _PLAN, 4),
+    "batch-sizes": Question(batch_sizes, _RUN, 64),
+    "epsilon-cap": Question(epsilon_cap, _BOTH),
+    "utilization": Question(utilization, (*_RUN, "epsilon")),
+    "delta-epsilon": Question(delta_epsilon, _RUN),
+    "trade-off": Question(trade_off, _RUN),
+}

@@ -39,7 +39,9 @@ export class Card {
     this.images = Array.from({ length: pictures }, () => {
       const holder = element("div", { class: "holder" });
       this.figure.append(holder);
-      return new Picture(holder, (x) => this.read(x));
+      const picture = new Picture(holder, (x) => this.read(x));
+      picture.svg.setAttribute("aria-label", `${title}: nothing is drawn yet`);
+      return picture;
     });
     this.entries = [];
     this.answered = null;

@@ -14,7 +14,7 @@ export function shape(name, attributes = {}, ...children) {
 
 /** From data to pixels; `log` scales take positive numbers only. */
 export function scale([low, high], [from, to], log) {
-  const at = log ? Math.log : (value) => value;
+  const at = log ? (value) => Math.log(Math.max(value, low * 1e-9)) : (value) => value; // zero lies far below a logarithmic picture
   const span = at(high) - at(low) || 1;
   return Object.assign((value) => from + ((at(value) - at(low)) / span) * (to - from), { low, high, log });
 }

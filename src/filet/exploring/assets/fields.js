@@ -60,7 +60,7 @@ export class Fields {
     const row = element("div", { class: "field", "data-name": name },
       element("label", { for: name }, label), element("span", { class: "hint", id: `${name}-hint` }, hint), input, slider, error);
     input.addEventListener("input", () => this.set(name, input.value, input));
-    slider.addEventListener("input", () => this.set(name, this.snapped(name, Number(slider.value)), slider));
+    slider.addEventListener("input", () => this.set(name, this.moved(name, slider), slider));
     this.parts[name] = { input, slider, error, row };
     return row;
   }
@@ -94,6 +94,17 @@ export class Fields {
     this.state.values[name] = value;
     this.update(source);
     this.onChange(name, source?.type === "range");
+  }
+
+  /** The value that a slider has been moved to: another one than before, however small the step. */
+  moved(name, slider) {
+    const before = this.state.values[name];
+    const from = this.position(name);
+    const way = Math.sign(Number(slider.value) - from);
+    let position = Number(slider.value);
+    while (this.snapped(name, position) === before && way && position > 0 && position < STEPS) position += way;
+    slider.value = position;
+    return this.snapped(name, position);
   }
 
   /** The value at a slider's position, rounded to what its field would say. */

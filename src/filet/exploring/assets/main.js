@@ -57,6 +57,8 @@ const noise = new Conversation("calibrate", {
   answer(answer) {
     known.noise = answer.result.noise_multiplier;
     known.target = answer.inputs.epsilon;
+    fields.accept();
+    $("refusal").hidden = true;
     account(false);
   },
   refusal: refuse,
@@ -150,15 +152,16 @@ function usage() {
 /** An epsilon has come. */
 function spent(result, note) {
   const value = result.epsilon === "inf" ? Infinity : result.epsilon;
-  fields.accept();
-  $("refusal").hidden = true;
+  if (!note.rough) {
+    fields.accept(); // a first look at a target says nothing of whether it can be met
+    $("refusal").hidden = true;
+  }
   $("now").dataset.state = note.rough ? "rough" : "whole";
   known.attack = result.attack_epsilon;
   if (known.epsilon !== value) {
     known.epsilon = value;
     later("usage", 350, usage);
   }
-  if (note.rough) known.shown = null;
   $("epsilon-value").textContent = up(value);
   $("epsilon-words").textContent = `at delta ${exact(note.delta)}, ${state.values.adjacency}, ${note.overflow}`;
   facts();
@@ -187,7 +190,7 @@ function refuse(error) {
   const placed = fields.refuse(error.message, error.field);
   $("refusal").hidden = placed;
   if (!placed) $("refusal").textContent = error.message;
-  for (const talk of Object.values(talks)) talk.stop();
+  for (const talk of [now, ...Object.values(talks)]) talk.stop();
   clearTimeout(timers.curves);
   timers.curves = null;
   clearTimeout(timers.slow);
