@@ -22,7 +22,7 @@ RUN = {"dataset_size": 60_000, "poisson_batch_size": 256, "max_batch_size": 300,
 class Served:
     """`filet explore` in a process of its own."""
 
-    def __init__(self, *options):
+    def __init__(self, *options: object) -> None:
         command = [sys.executable, "-m", "filet.cli.entry", "explore", "--no-browser", *map(str, options)]
         self.process = subprocess.Popen(
             command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=ENVIRONMENT
@@ -53,7 +53,7 @@ class Served:
                 return True
         return False
 
-    def stop(self, number=signal.SIGINT):
+    def stop(self, number: int = signal.SIGINT) -> tuple[float, str]:
         """Send a signal; the seconds until the process was gone, and what it said."""
         begun = time.monotonic()
         self.process.send_signal(number)

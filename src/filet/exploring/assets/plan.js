@@ -78,7 +78,7 @@ export class Planner {
     const button = element("button", { type: "button", "aria-label": `Use ${option.name}` }, "use");
     button.addEventListener("click", () => this.onChoose(option));
     const last = OUT_OF_REACH[option.name] ? element("span", { class: "hint" }, OUT_OF_REACH[option.name]) : button;
-    const name = element("th", { scope: "row" }, option.name, element("small", {}, option.description), ...(best ? [element("em", {}, "best")] : []));
+    const name = element("th", { scope: "row" }, option.name, ...(best ? [" ", element("em", {}, "best")] : []), element("small", {}, option.description));
     return element("tr", best ? { class: "best" } : {}, name, ...figures.map((figure) => element("td", {}, figure)), element("td", {}, last));
   }
 }

@@ -295,7 +295,7 @@ export class Utilization extends Card {
     const used = ["truncate", "reject"].flatMap((policy) => rows.points(`utilization_${policy}`).map(([, value]) => value));
     const least = Math.max(0, 1 - 1.25 * (1 - Math.min(...used, 0.98)));
     this.images[0].show({
-      id: `${this.id}-rows`, height: 262, x: { ...x, label: "" }, cursor: caps,
+      id: `${this.id}-rows`, height: 310, x: { ...x, label: "" }, cursor: caps,
       label: "Line chart: share of rows in use against the hardware batch",
       y: { label: "rows in use", range: [least, 1], format: (value) => percent(value, 3).replace(" ", "\u2009") },
       layers: [...lines("utilization"), here, ...star("utilization")],
@@ -303,7 +303,7 @@ export class Utilization extends Card {
     if (noises.length) {
       const [low, high] = extent(noises);
       this.images[1].show({
-        id: `${this.id}-noise`, height: 272, x, cursor: caps,
+        id: `${this.id}-noise`, height: 320, x, cursor: caps,
         label: "Line chart: noise for each example against the hardware batch",
         y: { label: "noise", range: [low / 1.08, Math.max(high * 1.08, low * 1.3)], log: true, format: (value) => text(value, 2) },
         layers: [...lines("effective_noise"), { ...here, label: "" }, ...star("effective_noise")],
