@@ -37,7 +37,7 @@ def main() -> None:
         with sync_playwright() as playwright:
             browser = playwright.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
             picture(browser, served.url, "explorer.png", 1270, "light", None)
-            picture(browser, served.url, "explorer-plan.png", 1560, "dark", "#view-utilization")
+            picture(browser, served.url, "explorer_plan.png", 1560, "dark", "#view-utilization")
             browser.close()
     finally:
         served.stop()

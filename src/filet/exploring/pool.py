@@ -16,10 +16,10 @@ from typing import Any
 
 from ..errors import FiletError
 
-# What is asked, by how long it may wait: the point under the slider, tables, curves, what takes longer than 0.1 s, and plans.
-POINT, ROW, CURVE, SLOW, PLAN = range(5)
+# What is asked: the point under the slider, tables, curves, the noise of a target, what else takes longer than 0.1 s, plans.
+POINT, ROW, CURVE, NOISE, SLOW, PLAN = range(6)
 # What each process takes, in this order: the first nothing that takes long, the last nothing that people wait for while dragging.
-DUTIES = ((POINT, ROW, CURVE), (SLOW, POINT, ROW, CURVE), (PLAN, SLOW))
+DUTIES = ((POINT, ROW, CURVE), (NOISE, SLOW, POINT, ROW, CURVE), (PLAN, NOISE, SLOW))
 _LIMIT = 64 * 1024 * 1024  # bytes of one answer's line
 _PATIENCE = 3.0  # seconds in which a task that was given up may stop by itself
 

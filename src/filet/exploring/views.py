@@ -15,7 +15,7 @@ from typing import Any, Protocol
 from ..cli.output import as_answer, jsonable
 from ..cli.questions import compared_kinds
 from ..cli.run_file import PHASE_KEYS, RUN_KEYS
-from .pool import CURVE, PLAN, POINT, ROW, SLOW, TaskError
+from .pool import CURVE, NOISE, PLAN, POINT, ROW, SLOW, TaskError
 
 Given = Mapping[str, Any]
 Part = dict[str, Any]
@@ -53,7 +53,7 @@ async def compare(ask: Ask, given: Given) -> AsyncIterator[Part]:
 
 async def calibrate(ask: Ask, given: Given) -> AsyncIterator[Part]:
     """`filet calibrate`."""
-    found = await ask("calibrated", given, urgency=ROW)
+    found = await ask("calibrated", given, urgency=NOISE)
     yield as_answer("calibrate", found["inputs"], found["result"])
 
 
