@@ -33,7 +33,11 @@ def peer(s: Setting, adjacency: str) -> float:
 
 def ours(s: Setting, adjacency: str, overflow: str, analysis: str) -> filet.Bounds:
     curve = filet.account(
-        s.scheme(overflow), noise_multiplier=s.sigma, steps=s.steps, adjacency=adjacency, analysis=analysis
+        s.scheme(overflow),
+        noise_multiplier=s.sigma,
+        steps=s.steps,
+        adjacency=filet.Adjacency(adjacency),
+        analysis=filet.Analysis(analysis),
     )
     return curve.epsilon_bounds(s.delta)
 

@@ -21,7 +21,7 @@ from typing import Any
 from common import machine, write_json
 
 from filet.accounting.accountant import account
-from filet.accounting.terms import Adjacency
+from filet.accounting.terms import Adjacency, Analysis
 from settings import SETTINGS
 
 KINDS = (("truncate", "refined"), ("truncate", "swap"), ("truncate", "note"), ("reject", "refined"))
@@ -52,7 +52,9 @@ def checked(claim: dict[str, Any]) -> tuple[float, float]:
 
 def measure(name: str, overflow: str, analysis: str, adjacency: Adjacency) -> dict[str, Any]:
     s = SETTINGS[name]
-    curve = account(s.scheme(overflow), noise_multiplier=s.sigma, steps=s.steps, adjacency=adjacency, analysis=analysis)
+    curve = account(
+        s.scheme(overflow), noise_multiplier=s.sigma, steps=s.steps, adjacency=adjacency, analysis=Analysis(analysis)
+    )
     bound = curve.epsilon(s.delta)
     start = time.process_time()
     claim = curve.certificate(s.delta)

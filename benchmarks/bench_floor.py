@@ -16,6 +16,7 @@ from __future__ import annotations
 import argparse
 import functools
 import importlib
+import math
 import sys
 import time
 from collections import defaultdict
@@ -50,22 +51,47 @@ def value_of(name: str) -> int:
 
 
 # stage -> functions, as module:name; time inside an inner stage is not charged to the outer one
+PROVING, SEARCHING = "filet.accounting.proving.", "filet.accounting.searching."
 STAGES = {
-    "loss law": ["filet.profiles:loss_law"],
-    "cells": ["filet.pld:equal_cells", "filet.pld:fitted_cells"],
-    "discretise": ["filet.pld:discretise_above", "filet.pld:discretise_below"],
-    "start": ["filet.engine:Side.guess", "filet.engine:Side.basic", "filet.engine:Side.separate"],
-    "tilt": ["filet.inversion:Line.__init__"],
-    "transform": ["filet.compose:_Tilted.transform"],
-    "spectrum": ["filet.compose:Composition.spectrum", "filet.compose:Composition.decays_after"],
-    "sample": ["filet.inversion:Line.sample"],
-    "read": ["filet.inversion:Line.read", "filet.inversion:Line.log_values"],
+    "loss law": [PROVING + "theorems:loss_law"],
+    "sketch": [
+        SEARCHING + name
+        for name in (
+            "sketches:points_of",
+            "sketches:sketch_law",
+            "sketches:Sketch.tables",
+            "sketches:RoughLine.__init__",
+            "sketches:RoughLine.solve",
+            "sketches:RoughLine.log_deltas",
+            "sketches:log_needs",
+            "tilts:choose_line",
+        )
+    ],
+    "cells": [SEARCHING + "grids:equal_cells", SEARCHING + "grids:fitted_cells", SEARCHING + "grids:sketched_cells"],
+    "discretise": [
+        PROVING + "cells:discretise_above",
+        PROVING + "cells:discretise_below",
+        PROVING + "view:View.__init__",
+    ],
+    "line": [PROVING + "line:Line.__init__"],
+    "tilt": [PROVING + "composition:Tilted.__init__", PROVING + "composition:Composition.log_mgf"],
+    "transform": [PROVING + "composition:Tilted.transform"],
+    "decay": [PROVING + "composition:Composition.decays_after"],
+    "spectrum": [PROVING + "composition:Composition.spectrum"],
+    "read": [PROVING + "line:Line.read", PROVING + "line:Line.log_values"],
 }
 # What separates the directions; "other direction" is everything in the second of these.
-DIRECTIONS = {"first direction": "filet.engine:Run.epsilon", "other direction": "filet.engine:Run.at_most"}
-COUNTED = ("filet.pld:discretise_above", "filet.pld:discretise_below", "filet.compose:Composition.spectrum")
-SPREAD = 2 * value_of("filet.transform:_HALF_WIDTH")  # grid points that one loss is spread on
-FEW = value_of("filet.compose:_FEW")  # up to so many frequencies are reached by multiplication
+DIRECTIONS = {
+    "first direction": SEARCHING + "refinement:Direction.epsilon",
+    "other direction": SEARCHING + "refinement:Direction.at_most",
+}
+COUNTED = (
+    PROVING + "cells:discretise_above",
+    PROVING + "cells:discretise_below",
+    PROVING + "composition:Composition.spectrum",
+)
+SPREAD = 2 * value_of(PROVING + "transform:_HALF_WIDTH")  # grid points that one loss is spread on
+FEW = value_of(PROVING + "composition:_FEW")  # up to so many frequencies are reached by multiplication
 
 
 class Profile:
@@ -140,7 +166,8 @@ def profiled() -> Iterator[Profile]:
 
 
 def call(s: Setting) -> float:
-    curve = filet.account(s.scheme(), noise_multiplier=s.sigma, steps=s.steps, adjacency="add-remove")
+    scheme = s.scheme()
+    curve = filet.account(scheme, noise_multiplier=s.sigma, steps=s.steps, adjacency="add-remove", analysis="swap")
     return float(curve.epsilon(s.delta))
 
 
@@ -173,11 +200,11 @@ def needed(profile: Profile) -> dict[str, int]:
             count["exp"] += (len(piece.means) - 1) * len(cut.x)  # the loss: a ratio of sums of exponentials
             count["log"] += len(cut.x)
     for composition, _, _, frequencies in spectra[-3:]:
-        losses = sum(len(loss) for loss, _ in composition.small)
+        losses = sum(block.loss.size for block in composition.small)
         count["exp"] += losses  # the tilt
         if frequencies <= FEW:
             count["complex exp"] += losses
-            count["complex product"] += losses * frequencies
+            count["complex product"] += losses * (frequencies + 2 * math.isqrt(frequencies))
         else:
             count["exp"] += SPREAD * losses
             count["FFT point"] += 6 * frequencies

@@ -189,7 +189,7 @@ def report(results: list[Result]) -> str:
         compilations = "-" if r.run == "torch eager" else f"{r.compilations}{' (limit)' if r.gave_up else ''}"
         lines.append(
             f"| {r.shape} | {r.run} | {compilations} | {r.shapes_seen} | {r.rows_wasted:.1%} | {rate(r.steps_per_second)}"
-            f" | {rate(r.later_steps_per_second)} | {r.epsilon:.3f} |"
+            f" | {rate(r.later_steps_per_second)} | {filet.round_up(r.epsilon, 3)} |"
         )
     return "\n".join(lines)
 

@@ -340,7 +340,20 @@ numbers a batch (Opacus) at 10^9. Opacus knows neither a cap nor cycles; its mem
 """
     header = ["sampler", "n", "cycle", "set-up, ms", "batch, ms", "peak, MB"]
     slower = faster_peers(record["rows"])
-    return "\n".join(["## Samplers\n", where(record), text, table(header, lines), slower])
+    return (
+        "\n".join(["## Samplers\n", where(record), text, table(header, lines), slower, streams(record)]).rstrip() + "\n"
+    )
+
+
+def streams(record: Row) -> str:
+    """filet's two streams side by side; results of older runs have none."""
+    rows = record.get("streams", [])
+    if not rows:
+        return ""
+    kinds = list(rows[0]["batch_ms"])
+    lines = [[f"{row['dataset_size']:.0e}", str(row["max_batch_size"]), *(ms(row["batch_ms"][kind]) for kind in kinds)]
+             for row in rows]  # fmt: skip
+    return "The streams behind the batches:\n\n" + table(["n", "batch", *(f"{kind}, ms" for kind in kinds)], lines)
 
 
 def faster_peers(rows: list[Row]) -> str:
@@ -381,6 +394,43 @@ def planning_section(record: Row) -> str:
             start = [row["adjacency"], str(row["max_batch_size"]), row["best"], f"{row['utilization']:.1%}"]
             lines.append([*start, f"{row['ratio_to_ideal']:.3f}", *ratios, f"{row['seconds']:.1f}"])
         parts.append(table(["adjacency", "batch", "best", "used", "over ideal", *others, "seconds"], lines))
+    return "\n".join(parts)
+
+
+def shapes_section(record: Row) -> str:
+    """One model and budget, three ways to shape Poisson batches: what a step costs, compilations included."""
+    lines = []
+    for row in record["results"]:
+        compiled = "-" if row["run"] == "torch eager" else str(row["compilations"])
+        wasted, rates = f"{row['rows_wasted']:.1%}", (row["steps_per_second"], row["later_steps_per_second"])
+        lines.append([row["shape"], row["run"], compiled + " (limit)" * row["gave_up"], str(row["shapes_seen"]), wasted,
+                      *(f"{rate:,.0f}" if rate >= 10 else f"{rate:.1f}" for rate in rates), up(row["epsilon"], 3)])  # fmt: skip
+    header = ["batches", "run", "compilations", "shapes", "rows wasted", "steps/s", "steps/s, later half", "epsilon"]
+    text = f"The same DP-SGD step on three kinds of Poisson batches, {record['results'][0]['steps']} steps.\n"
+    picture = "![Steps per second of three kinds of batches, eagerly and compiled](figures/shapes.svg)\n"
+    return "\n".join(["## What fixed shapes buy\n", where(record), text, table(header, lines), picture])
+
+
+def bulk_section(record: Row) -> str:
+    text = """\
+A curve has deltas from 1e-12 to 1e-2, epsilons from 0 to that of 1e-12, or false positive rates from 1e-6 to 1; adjacency is add-remove.
+Every time is that of a fresh curve, from the scheme to the answers, each of which is certified as if asked alone. The
+widest bracket is relative to its upper end (of epsilons below 0.1, to 0.1). dp_accounting composes once; it reads deltas as an array and epsilons one by one, of which ten
+are timed.
+"""
+    sizes, kinds = (1, 10, 100, 1000), ("epsilon", "delta", "power")
+    parts = ["## Many questions\n", where(record), text]
+    for kind in kinds:
+        lines = [[f"{row['setting']} {row['policy']} {row['analysis']}", *(ms(row[f"{kind} {size} ms"]) for size in sizes),
+                  f"{row[f'{kind} ratio']:.2g}"] + ([f"{row[f'{kind} widest']:.1e}", ms(row[f"dp_accounting {kind} ms"]),
+                  f"{row[f'{kind} speed-up']:.0f}"] if kind != "power" else []) for row in record["rows"]]  # fmt: skip
+        header = ["", *(f"{size}, ms" for size in sizes), "1000 over 1"]
+        more = [] if kind == "power" else ["widest bracket", "dp_accounting, ms", "speed-up"]
+        parts.append(f"{ {'epsilon': 'Epsilons', 'delta': 'Deltas', 'power': 'True positive rates'}[kind] }:\n")
+        parts.append(table([*header, *more], lines))
+    held = [[row["setting"], *(f"{row[key]:.1f}" for key in list(row)[1:])] for row in record["memory"]]
+    parts.append("Peak of what a call allocates (truncate, refined):\n")
+    parts.append(table(["", *(key.replace(" MB", ", MB") for key in list(record["memory"][0])[1:])], held))
     return "\n".join(parts)
 
 
@@ -436,6 +486,8 @@ SECTIONS = {
     "samplers": samplers_section,
     "gap": gap_section,
     "planning": planning_section,
+    "shapes": shapes_section,
+    "bulk": bulk_section,
     "grid": grid_section,
 }
 

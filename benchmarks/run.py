@@ -23,7 +23,7 @@ import figures
 import results
 from common import HERE, RESULTS
 
-BENCHES = ("accountant", "sweep", "growth", "floor", "samplers", "gap", "planning")
+BENCHES = ("accountant", "sweep", "growth", "floor", "samplers", "gap", "planning", "shapes", "bulk")
 BY_NAME_ONLY = ("grid", "certificates")  # some minutes more, each; not part of the report
 ONE_THREAD = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 

@@ -36,7 +36,7 @@ steps = 3
 FILES = {"run.toml": RUN.encode(), "broken.toml": b"steps = = 3\n", "key.bin": bytes(range(32)), "old.csv": b"old\n"}
 NAMES = (
     *FILES, "out.csv", "out.jsonl", "out.npy", "out.png", "out.svg", "out.pdf", "out.txt", "missing/out.csv", ".", "",
-    "csv", "jsonl", "npy", "batch-sizes", "utilization", "frontier", "epsilon-steps", "delta-epsilon", "trade-off",
+    "-", "csv", "jsonl", "npy", "batch-sizes", "utilization", "frontier", "epsilon-steps", "delta-epsilon", "trade-off",
     "noise-multiplier", "steps", "sampling-probability", "n" * 300 + ".csv",
 )  # fmt: skip
 MOST_ARGUMENTS = 40
@@ -90,7 +90,9 @@ def _run(arguments: list[str]) -> Outcome:
         io.TextIOWrapper(io.BytesIO(), encoding="utf-8", errors=errors) for errors in ("strict", "backslashreplace")
     )
     code: object = ANSWERED
-    with _folder() as folder, mock.patch.multiple(sys, argv=["filet", *arguments], stdout=out, stderr=err):
+    given = io.TextIOWrapper(io.BytesIO(RUN.encode()), encoding="utf-8")
+    argv = ["filet", *arguments]
+    with _folder() as folder, mock.patch.multiple(sys, argv=argv, stdin=given, stdout=out, stderr=err):
         # Always shown, so that a warning does not depend on what ran before it.
         with warnings.catch_warnings():
             warnings.simplefilter("always")
@@ -158,7 +160,8 @@ def mutate(data: bytes, random: Random) -> bytes:
     elif choice < 0.65:
         arguments[here] = _value(random)
     else:
-        arguments[here + 1 : here + 1] = _option(arguments[0], random)
+        named = arguments[1] if arguments[0] == "plot" and len(arguments) > 1 else arguments[0]
+        arguments[here + 1 : here + 1] = _option(named, random)
     return "\n".join(arguments).encode(errors="surrogateescape")
 
 
@@ -166,9 +169,16 @@ def _value(random: Random) -> str:
     return random.choice(random.choice((NUMBERS, NUMBERS, WORDS, NAMES)))
 
 
+def _leaves() -> dict[str, click.Command]:
+    """Every command that has options; a kind of picture goes by its own name."""
+    plots = group.commands["plot"]
+    assert isinstance(plots, click.Group)
+    found = {**group.commands, **plots.commands}
+    return {name: one for name, one in found.items() if any(isinstance(param, click.Option) for param in one.params)}
+
+
 def _option(command: str, random: Random) -> list[str]:
-    commands = group.commands
-    parameters = (commands.get(command) or random.choice(list(commands.values()))).params
+    parameters = (_leaves().get(command) or random.choice(list(_leaves().values()))).params
     parameter = random.choice([one for one in parameters if isinstance(one, click.Option)])
     flag = random.choice(parameter.opts)
     if parameter.is_flag:

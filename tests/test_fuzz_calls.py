@@ -27,7 +27,7 @@ OTHERS = [
     None, True, False, "", "1", "nan", "zero-out", "add-remove", "reject", "union", "note", "two\nlines", "a\0b", b"1", b"sixteen bytes ok",
     [], (), {}, set(), [1], [0.5, 1e-3], [math.nan], [[1], [2, 3]], {"a": 1}, object(), range(3), 1j, Decimal("0.5"), Decimal("NaN"),
     Fraction(1, 2), np.float64("nan"), np.float32(0.5), np.float16(1.0), np.longdouble(0.25), np.int8(1), np.uint64(2**63), np.bool_(True),
-    np.str_("zero-out"), np.datetime64("NaT"), np.array(0.5), np.array(1), np.array([]), np.empty((0, 3)), np.array([0.5, math.nan]),
+    np.str_("zero-out"), np.datetime64("NaT", "s"), np.array(0.5), np.array(1), np.array([]), np.empty((0, 3)), np.array([0.5, math.nan]),
     np.array([[0.1, 0.2]]), np.array(["a"]), np.array([None]), np.array([True]), np.ma.masked, slice(0, 2), Ellipsis, math, filet.Adjacency,
     filet.Adjacency.ZERO_OUT, filet.Overflow.REJECT, filet.Analysis.NOTE,
 ]  # fmt: skip
@@ -63,6 +63,10 @@ def saved(path, key):
 CALLS = {
     "CappedPoisson": (filet.CappedPoisson, {"dataset_size": 100, "sampling_probability": 0.1, "max_batch_size": 20,
                                             "overflow": "truncate", "cycle_length": 1}),
+    "CappedPoisson.from_batch_size": (filet.CappedPoisson.from_batch_size, {"dataset_size": 100, "poisson_batch_size": 10, "max_batch_size": 20,
+                                                                            "overflow": "reject", "cycle_length": 1}),
+    "CappedPoisson.uncapped": (filet.CappedPoisson.uncapped, {"dataset_size": 100, "sampling_probability": 0.1, "cycle_length": 2}),
+    "CappedPoisson.steps_of_epochs": (SCHEME.steps_of_epochs, {"epochs": 2.5}),
     "CappedPoisson.log_batch_size_probability": (SCHEME.log_batch_size_probability, {"size": 3}),
     "PrivacyCurve.epsilon": (CURVE.epsilon, {"delta": 1e-3}),
     "PrivacyCurve.delta": (CURVE.delta, {"epsilon": 1.0}),
@@ -82,9 +86,11 @@ CALLS = {
     "Batch.take": (SAMPLER[0].take, {"data": np.arange(100), "fill": -1}),
     "noisy_sum": (filet.noisy_sum, {"vectors": np.ones((100, 2)), "scheme": SCHEME, "noise_multiplier": 1.0, "key": 1, "step": 0,
                                     "clip": True, "secure": False}),
+    "add_noise": (filet.add_noise, {"total": {"a": np.ones(3), "b": np.zeros((2, 2))}, "sampler": SAMPLER, "noise_multiplier": 1.0, "step": 0,
+                                    "clip_norm": 2.0}),
     "audit": (filet.audit, {"batches": list(SAMPLER.batches(20)), "scheme": SCHEME, "steps": 10, "significance": 1e-3}),
     "epsilon_lower_bound": (filet.epsilon_lower_bound, {"scheme": SCHEME, **RUN, "adjacency": "zero-out", "delta": 1e-3}),
-    "round_up": (filet.round_up, {"value": 1.5, "digits": 3}),
+    "round_up": (filet.round_up, {"value": 1.5, "digits": 3, "zeros": True}),
     "account": (lambda delta, **a: filet.account(**a).epsilon(delta),
                 {"scheme": SCHEME, **RUN, "adjacency": "zero-out", "analysis": "union", "delta": 1e-3}),
 }  # fmt: skip

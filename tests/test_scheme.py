@@ -102,3 +102,36 @@ def test_epochs_count_expected_draws_before_the_cap() -> None:
     for bad, words in ((-1, "epochs=-1.0 is not in"), (math.inf, "epochs=inf is not"), (1e308, "take inf steps")):
         with pytest.raises(InvalidArgumentError, match=words):
             CappedPoisson(1_000, 0.3, 5).steps_of_epochs(bad)
+
+
+@pytest.mark.parametrize("cycle", [1, 4])
+def test_no_cap_is_as_many_rows_as_a_batch_can_hold(cycle: int) -> None:
+    scheme = CappedPoisson.uncapped(31, 0.3, cycle)
+    assert (
+        scheme
+        == CappedPoisson(31, 0.3, None, cycle_length=cycle)
+        == CappedPoisson(31, 0.3, 31 // cycle, cycle_length=cycle)
+    )
+    assert not scheme.capped
+    assert CappedPoisson(31, 0.3, 31 // cycle - 1, cycle_length=cycle).capped
+    assert scheme.overflow_probability == 0.0
+    assert scheme.expected_batch_size == scheme.poisson_batch_size
+    assert CappedPoisson.from_batch_size(31, 2.5, None) == CappedPoisson.uncapped(31, 2.5 / 31)
+
+
+def test_steps_or_epochs_but_not_both() -> None:
+    scheme = CappedPoisson(1_000, 0.1, 5)
+    assert scheme.checked_steps(7, None) == 7
+    assert scheme.checked_steps(None, 2) == 20
+    for steps, epochs, words in ((None, None, "neither is given"), (7, 2.0, "both are given")):
+        with pytest.raises(InvalidArgumentError, match=words):
+            scheme.checked_steps(steps, epochs)
+
+
+def test_a_notebook_shows_the_public_facts() -> None:
+    page = CappedPoisson(60_000, 256 / 60_000, 300, "reject", 4)._repr_html_()
+    for fact in ("60000", "4 of 15000 examples", "mean Poisson draw", "300 rows, then reject", "draws above the cap"):
+        assert fact in page
+    free = CappedPoisson.uncapped(100, 0.1)._repr_html_()
+    assert "<td>cap</td><td>none</td>" in free
+    assert "above the cap" not in free

@@ -20,12 +20,16 @@ filet epsilon --dataset-size 60000 --poisson-batch-size 256 --max-batch-size 300
 ```
 
 - Standard output carries results only: a short table for people, JSON with `--json`. Remarks and progress bars go to standard
-  error, bars only to terminals.
+  error, bars only to terminals. Tables fit the terminal (`COLUMNS`, or 80), and go on below rather than cut a figure; `NO_COLOR` means no bold
+  letters either.
+- Nothing is ignored: an option given twice, or one that a command does not read, is an error, and a near miss gets a suggestion.
+- `--config FILE` describes the run instead of options, in every command; `-` is standard input. A question about one phase refuses a file of several.
 - Printed upper bounds are rounded up, lower bounds down. JSON has full precision, the inputs as understood, the version,
   and a schema name; infinities are the strings `"inf"` and `"-inf"`.
 - Files are written whole or not at all, and over an existing file only with `--force`, which keeps its mode. A new file of batches,
   which are secrets, is readable by its owner only; pictures and their numbers follow the umask.
-- A key file must be its owner's alone, or it is refused: make one with `(umask 077 && head -c 32 /dev/urandom > key)`.
+- A key file must be its owner's alone, or it is refused: `filet keygen FILE` makes one, and `filet sample --key-file FILE` reads it.
+- A delta above 1 / `dataset_size` is answered with a warning: publishing some examples as they are would pass.
 
 | exit code | meaning |
 | --- | --- |
@@ -47,7 +51,7 @@ adjacency = "zero-out"
 delta = 1e-5
 max_epsilon = 3.0              # optional guard: exit code 3 above it
 dataset_size = 60_000
-max_batch_size = 300
+max_batch_size = 300           # or no_cap = true: plain Poisson sampling
 
 [[phases]]
 poisson_batch_size = 128      # mean before the cap; or sampling_probability
@@ -75,7 +79,11 @@ def reference() -> str:
     """The whole page."""
     parts = [INTRODUCTION + "## filet\n\n" + _help(main, "filet")]
     for name in sorted(main.commands):
-        parts.append(f"## filet {name}\n\n" + _help(main.commands[name], f"filet {name}"))
+        command = main.commands[name]
+        parts.append(f"## filet {name}\n\n" + _help(command, f"filet {name}"))
+        kinds = command.commands if isinstance(command, click.Group) else {}
+        for kind in sorted(kinds):
+            parts.append(f"### filet {name} {kind}\n\n" + _help(kinds[kind], f"filet {name} {kind}"))
     return "\n".join(parts)
 
 

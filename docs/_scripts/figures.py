@@ -28,7 +28,9 @@ def gain() -> None:
         values = []
         for cap in caps:
             scheme = filet.CappedPoisson(n, mean / n, cap, overflow)  # type: ignore[arg-type]
-            curve = filet.account(scheme, noise_multiplier=sigma, steps=steps, adjacency="zero-out", analysis=analysis)
+            curve = filet.account(
+                scheme, noise_multiplier=sigma, steps=steps, adjacency="zero-out", analysis=filet.Analysis(analysis)
+            )
             epsilon = curve.epsilon(delta)
             values.append(epsilon if math.isfinite(epsilon) else math.nan)
         infinite = [index for index, value in enumerate(values) if math.isnan(value)]

@@ -26,11 +26,11 @@ if TYPE_CHECKING:
     from .planning.planner import Plan, plan
     from .sampling.audits import AuditReport, audit
     from .sampling.batch import Batch
-    from .sampling.mechanism import noisy_sum
+    from .sampling.mechanism import add_noise, noisy_sum
     from .sampling.sampler import Batches, Sampler
     from .scheme import CappedPoisson, Overflow
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 __all__ = [
     "Accountant",
@@ -56,6 +56,7 @@ __all__ = [
     "Sampler",
     "StateError",
     "account",
+    "add_noise",
     "audit",
     "calibrate_noise_multiplier",
     "calibrate_sampling_probability",
@@ -88,7 +89,7 @@ _MODULES = {
     "planning.planner": ("Plan", "plan"),
     "sampling.audits": ("AuditReport", "audit"),
     "sampling.batch": ("Batch",),
-    "sampling.mechanism": ("noisy_sum",),
+    "sampling.mechanism": ("add_noise", "noisy_sum"),
     "sampling.sampler": ("Batches", "Sampler"),
     "scheme": ("CappedPoisson", "Overflow"),
     "_numbers": ("round_up",),
@@ -96,12 +97,14 @@ _MODULES = {
 _HOME = {name: module for module, names in _MODULES.items() for name in names}
 
 
-def __getattr__(name: str) -> Any:
-    if name not in _HOME:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value = getattr(importlib.import_module(f".{_HOME[name]}", __name__), name)
-    globals()[name] = value
-    return value
+if not TYPE_CHECKING:  # a type checker that saw this would take any name for a public one
+
+    def __getattr__(name: str) -> Any:
+        if name not in _HOME:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        value = getattr(importlib.import_module(f".{_HOME[name]}", __name__), name)
+        globals()[name] = value
+        return value
 
 
 def __dir__() -> list[str]:

@@ -20,17 +20,17 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
+
+from ._rounding import BINOMIAL_ERROR, BINOMIAL_SLOPE
 
 _Array = NDArray[np.float64]
 
 _MOST_TERMS = 700
 _NEGLIGIBLE = 42.0  # terms below exp(-42) = 6e-19 of the first are left out
-# The stated error, absolute in the logarithm; see `relative_error`.
-_BASE_ERROR = 1e-13
-_SLOPE = 3e-15
 
 # Stirling's correction log(n!) - log(sqrt(2 pi n) (n/e)^n) at 0 (by convention) to 15, computed with 30-digit arithmetic.
 STIRLING_TABLE = (
@@ -98,7 +98,7 @@ def relative_error(log_value: float) -> float:
     >>> relative_error(-100.0)
     4e-13
     """
-    return 0.0 if math.isinf(log_value) else _BASE_ERROR + _SLOPE * abs(log_value)
+    return 0.0 if math.isinf(log_value) else BINOMIAL_ERROR + BINOMIAL_SLOPE * abs(log_value)
 
 
 def stirling_error(n: int) -> float:
@@ -318,6 +318,7 @@ class CapWeights:
     error: float
 
 
+@lru_cache(maxsize=1024)  # a law and what it lends ask for the same, and so do all noises of one scheme
 def cap_weights(n: int, p: float, cap: int) -> CapWeights:
     """The weights of a batch of at most `cap` out of n, 1 <= cap < n, with their error.
 
@@ -358,7 +359,7 @@ def cap_weights(n: int, p: float, cap: int) -> CapWeights:
     full = tau + rate.p * w
     return CapWeights(
         room, w, tau, tau * q, share * full, q, others * full, rate.q * w, rest_rate, drop, log_room, log_w, log_tau,
-        _BASE_ERROR + relative_error(min(-log_w, 750.0)),
+        BINOMIAL_ERROR + relative_error(min(-log_w, 750.0)),
     )  # fmt: skip
 
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import difflib
 import enum
 import math
 import operator
 import os
 import reprlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any, TypeVar
 
 import numpy as np
@@ -16,6 +17,10 @@ from numpy.typing import NDArray
 from .errors import InvalidArgumentError
 
 MAX_INTEGER = 2**63 - 1
+
+# For type checkers: one number, and an array or lists of numbers.
+Number = float | np.floating[Any] | np.integer[Any]
+Numbers = Sequence[float] | Sequence[Sequence[float]] | NDArray[np.floating[Any]] | NDArray[np.integer[Any]]
 
 _EnumT = TypeVar("_EnumT", bound=enum.Enum)
 
@@ -184,4 +189,19 @@ def no_unknown_keys(where: str, given: Iterable[str], known: Iterable[str]) -> N
     """Refuse keys that nobody would read (a misspelt key must not be ignored)."""
     extra = sorted(set(given) - set(known))
     if extra:
-        raise fail(f"{where} has the unknown key {show(extra[0])}; known keys are {', '.join(sorted(known))}")
+        near = suggestion(extra[0], known)
+        raise fail(f"{where} has the unknown key {show(extra[0])}; {near}known keys are {', '.join(sorted(known))}")
+
+
+def suggestion(word: Any, known: Iterable[str]) -> str:
+    """What the writer of a misspelt word may have meant, as the beginning of a remedy; empty if nothing is near.
+
+    >>> suggestion("--noise", ["--steps", "--noise-multiplier"])
+    'did you mean --noise-multiplier? '
+    """
+    if not isinstance(word, str):
+        return ""
+    names, bare = sorted(set(known)), word.strip("-")
+    near = [name for name in names if len(bare) >= 3 and bare.lower() in name]
+    near += [name for name in difflib.get_close_matches(word, names, cutoff=0.6) if name not in near]
+    return f"did you mean {' or '.join(near[:3])}? " if near else ""

@@ -11,25 +11,27 @@ _WIDE = Context(prec=800)  # enough for every digit of every float
 
 
 @public
-def round_up(value: float, digits: int = 4) -> str:
-    """The value with `digits` significant digits, never below it: for printing upper bounds.
+def round_up(value: float, digits: int = 4, *, zeros: bool = False) -> str:
+    """The value with `digits` significant digits, never below it: for printing upper bounds; `zeros` keeps trailing ones.
 
     >>> round_up(2.8517426), round_up(1.00001e-5), round_up(99999.0001), round_up(0.5)
     ('2.852', '1.001e-05', '99999.1', '0.5')
+    >>> round_up(0.5, zeros=True), round_up(2.9995, 3, zeros=True)
+    ('0.5000', '3.00')
     """
-    return _rounded(value, digits, ROUND_CEILING)
+    return _rounded(value, digits, ROUND_CEILING, zeros)
 
 
-def round_down(value: float, digits: int = 4) -> str:
+def round_down(value: float, digits: int = 4, *, zeros: bool = False) -> str:
     """The value with `digits` significant digits, never above it: for printing lower bounds.
 
     >>> round_down(2.8519), round_down(0.99999), round_down(float("inf"))
     ('2.851', '0.9999', 'inf')
     """
-    return _rounded(value, digits, ROUND_FLOOR)
+    return _rounded(value, digits, ROUND_FLOOR, zeros)
 
 
-def _rounded(value: float, digits: int, rounding: str) -> str:
+def _rounded(value: float, digits: int, rounding: str, zeros: bool) -> str:
     from . import _checks  # late, so that the command line starts quickly
 
     value = _checks.real("value", value, rule="of one number", remedy="pass one plain number")
@@ -43,8 +45,8 @@ def _rounded(value: float, digits: int, rounding: str) -> str:
         places = max(places, 1)
     shown = exact.quantize(Decimal(1).scaleb(-places), rounding=rounding, context=_WIDE)
     number = float(shown)
-    text = format(shown, "f") if 1e-4 <= abs(number) < 1e15 else format(shown.normalize(), "e")
+    text = format(shown, "f") if 1e-4 <= abs(number) < 1e15 else format(shown if zeros else shown.normalize(), "e")
     if "e" in text:
         mantissa, exponent = text.split("e")
         return f"{mantissa}e{int(exponent):+03d}"
-    return text.rstrip("0").rstrip(".") if "." in text else text
+    return text.rstrip("0").rstrip(".") if "." in text and not zeros else text

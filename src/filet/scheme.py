@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from . import _checks
 from ._binomial import hazard, log_cdf, log_pmf, log_pmf_ratio, log_sf
 from ._public import public
+from ._tables import html_table
 
 if TYPE_CHECKING:
     from .sampling.sampler import Sampler
@@ -43,7 +44,8 @@ class CappedPoisson:
     Arguments:
         dataset_size: number of examples `n`, public; under add-remove adjacency the larger of the two sizes.
         sampling_probability: chance `p` in (0, 1] with which each example joins a batch, before the cap.
-        max_batch_size: the cap `B`; every batch has this many rows, the missing ones are padding.
+        max_batch_size: the cap `B`; every batch has this many rows, the missing ones are padding. None is plain Poisson
+            sampling, for comparison: no cap, that is, as many rows as a batch can ever hold.
         overflow: what to do with a batch larger than the cap, `"truncate"` or `"reject"`.
         cycle_length: with `b > 1` (cyclic Poisson sampling, for BandMF) the examples are split once, at random,
             into `b` groups of `dataset_size // b` (the remainder is left out), and step `t` samples
@@ -63,7 +65,7 @@ class CappedPoisson:
             self,
             dataset_size: int,
             sampling_probability: float,
-            max_batch_size: int,
+            max_batch_size: int | None,
             overflow: Overflow | OverflowName = ...,
             cycle_length: int = ...,
         ) -> None: ...
@@ -77,13 +79,16 @@ class CappedPoisson:
         put("sampling_probability", _checks.probability(
             "sampling_probability", self.sampling_probability,
             remedy="for a batch size, pass batch_size / dataset_size"))  # fmt: skip
-        put("max_batch_size", _checks.integer(
-            "max_batch_size", self.max_batch_size, low=1, remedy="pass the number of rows the hardware takes"))  # fmt: skip
+        if self.max_batch_size is not None:
+            put("max_batch_size", _checks.integer(
+                "max_batch_size", self.max_batch_size, low=1, remedy="pass the number of rows the hardware takes"))  # fmt: skip
         put("overflow", _checks.choice("overflow", self.overflow, Overflow))
         put("cycle_length", _checks.integer(
             "cycle_length", self.cycle_length, low=1, high=self.dataset_size,
             remedy="pass 1 for plain sampling, or the number of groups, at most dataset_size"))  # fmt: skip
         put("group_size", self.dataset_size // self.cycle_length)
+        if self.max_batch_size is None:
+            put("max_batch_size", self.group_size)
         if (
             self.overflow is Overflow.REJECT
             and self.sampling_probability == 1.0
@@ -99,7 +104,7 @@ class CappedPoisson:
         cls,
         dataset_size: int,
         poisson_batch_size: float,
-        max_batch_size: int,
+        max_batch_size: int | None,
         overflow: Overflow | OverflowName = Overflow.TRUNCATE,
         cycle_length: int = 1,
     ) -> CappedPoisson:
@@ -119,6 +124,21 @@ class CappedPoisson:
         if not 0.0 < mean <= whole.group_size:
             raise _checks.fail(f"poisson_batch_size={_checks.show(mean)} is not {rule}; {remedy}")
         return cls(whole.dataset_size, mean / whole.group_size, whole.max_batch_size, overflow, whole.cycle_length)
+
+    @classmethod
+    def uncapped(cls, dataset_size: int, sampling_probability: float, cycle_length: int = 1) -> CappedPoisson:
+        """Plain Poisson sampling, the yardstick: `max_batch_size` is all that a batch can ever hold, so nothing overflows.
+
+        >>> scheme = CappedPoisson.uncapped(dataset_size=60_000, sampling_probability=256 / 60_000)
+        >>> scheme.max_batch_size, scheme.overflow_probability, scheme.capped
+        (60000, 0.0, False)
+        """
+        return cls(dataset_size, sampling_probability, None, Overflow.TRUNCATE, cycle_length)
+
+    @property
+    def capped(self) -> bool:
+        """Whether a Poisson draw can exceed the cap; if not, this is plain Poisson sampling."""
+        return self.max_batch_size < self.group_size
 
     @property
     def poisson_batch_size(self) -> float:
@@ -198,6 +218,26 @@ class CappedPoisson:
             "overflow": self.overflow.value,
             "cycle_length": self.cycle_length,
         }
+
+    def _repr_html_(self) -> str:
+        """The scheme's public facts, for notebooks."""
+        facts = {
+            "examples": f"{self.dataset_size}",
+            "groups": f"{self.cycle_length} of {self.group_size} examples" if self.cycle_length > 1 else "",
+            "sampling probability": repr(self.sampling_probability),
+            "mean Poisson draw": f"{self.poisson_batch_size:.2f} examples",
+            "cap": f"{self.max_batch_size} rows, then {self.overflow}" if self.capped else "none",
+            "mean batch": f"{self.expected_batch_size:.2f} examples, {100 * self.utilization:.1f} % of the rows",
+            "draws above the cap": f"{self.overflow_probability:.2g}" if self.capped else "",
+        }
+        return html_table(("", ""), [pair for pair in facts.items() if pair[1]], "CappedPoisson")
+
+    def checked_steps(self, steps: int | None, epochs: float | None) -> int:
+        """The number of steps, given as such or by `epochs`; exactly one of them."""
+        if (steps is None) == (epochs is None):
+            both = "neither is" if steps is None else "both are"
+            raise _checks.fail(f"exactly one of steps and epochs is needed, {both} given; pass one of them")
+        return self.steps_of_epochs(epochs) if epochs is not None else _checks.step_count(steps)
 
     def sampler(self, key: bytes | int | None = None, *, secure: bool = True) -> Sampler:
         """A keyed, random-access sampler of this scheme; see `filet.Sampler`."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from typing import Any
 
-import dp_accounting
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -28,34 +27,6 @@ def test_the_table_of_the_theory_page_is_reproduced(key: tuple[str, str, str], v
             scheme, noise_multiplier=setting.sigma, steps=setting.steps, adjacency=adjacency, analysis=analysis
         )
         assert curve.epsilon(setting.delta) == pytest.approx(expected, rel=1e-4)
-
-
-@pytest.mark.parametrize("adjacency", ADJACENCIES)
-def test_dp_accounting_is_never_below_and_close_on_plain_poisson(adjacency: str) -> None:
-    relation = {
-        "add-remove": dp_accounting.NeighboringRelation.ADD_OR_REMOVE_ONE,
-        "zero-out": dp_accounting.NeighboringRelation.REPLACE_SPECIAL,
-        "replace-one": dp_accounting.NeighboringRelation.REPLACE_ONE,
-    }[adjacency]
-    for p, sigma, steps, delta in [(0.01, 1.0, 500, 1e-6), (0.2, 2.0, 40, 1e-5), (1e-3, 0.7, 2000, 1e-5)]:
-        event = dp_accounting.PoissonSampledDpEvent(p, dp_accounting.GaussianDpEvent(sigma))
-        peer = dp_accounting.pld.PLDAccountant(relation).compose(event, steps).get_epsilon(delta)
-        bounds = account(CappedPoisson(10**6, p, 10**6), noise_multiplier=sigma, steps=steps,
-                         adjacency=adjacency).epsilon_bounds(delta)  # fmt: skip
-        assert bounds.lower <= peer * (1 + 1e-6)
-        assert peer == pytest.approx(bounds.upper, rel=5e-3)
-
-
-def test_the_note_matches_dp_accounting_where_both_are_defined() -> None:
-    event = dp_accounting.TruncatedSubsampledGaussianDpEvent(1000, 0.05, 60, 1.5)
-    accountant = dp_accounting.pld.PLDAccountant(dp_accounting.NeighboringRelation.REPLACE_ONE)
-    peer = accountant.compose(event, 200).get_epsilon(1e-5)
-    ours = account(
-        CappedPoisson(1000, 0.05, 60), noise_multiplier=1.5, steps=200, adjacency="replace-one", analysis="note"
-    )
-    assert ours.epsilon(1e-5) == pytest.approx(peer, rel=1e-3)
-    refined = account(CappedPoisson(1000, 0.05, 60), noise_multiplier=1.5, steps=200, adjacency="replace-one")
-    assert refined.epsilon(1e-5) < peer
 
 
 def test_union_is_sound_and_looser() -> None:
@@ -167,17 +138,6 @@ def test_splitting_a_composition_changes_nothing(adjacency: str) -> None:
     )
 
 
-def test_phases_and_gaussians_match_dp_accounting() -> None:
-    accountant = Accountant("zero-out")
-    accountant.compose(CappedPoisson(10**5, 0.01, 10**5), 1.0, 300)
-    accountant.compose(CappedPoisson(10**5, 0.05, 10**5), 3.0, 100)
-    accountant.compose_gaussian(noise_multiplier=5.0, count=2)
-    peer = dp_accounting.pld.PLDAccountant(dp_accounting.NeighboringRelation.REPLACE_SPECIAL)
-    for p, sigma, steps in ((0.01, 1.0, 300), (0.05, 3.0, 100), (1.0, 5.0, 2)):
-        peer.compose(dp_accounting.PoissonSampledDpEvent(p, dp_accounting.GaussianDpEvent(sigma)), steps)
-    assert accountant.epsilon(1e-5) == pytest.approx(peer.get_epsilon(1e-5), rel=1e-3)
-
-
 def test_cyclic_sampling_is_one_group_with_fewer_steps() -> None:
     cyclic = CappedPoisson(60_005, 0.02, 300, cycle_length=4)
     group = CappedPoisson(15_001, 0.02, 300)
@@ -273,3 +233,33 @@ def test_the_union_strategy_answers_where_almost_every_batch_overflows(cap: int)
         account(scheme, noise_multiplier=2.0, steps=3, adjacency="add-remove", analysis="union").epsilon(1e-3)
         == math.inf
     )
+
+
+def test_epochs_are_another_way_to_give_the_steps():
+    scheme = CappedPoisson(1_000, 0.015, 32)
+    by_epochs = account(scheme, noise_multiplier=2.0, epochs=3, adjacency="zero-out")
+    assert by_epochs.steps == 200
+    accountant = Accountant("zero-out")
+    accountant.compose(scheme, 2.0, epochs=3)
+    assert accountant.phases == by_epochs.phases
+    with pytest.raises(InvalidArgumentError, match="both are given"):
+        account(scheme, noise_multiplier=2.0, steps=200, epochs=3, adjacency="zero-out")
+    with pytest.raises(InvalidArgumentError, match="neither is given"):
+        accountant.compose(scheme, 2.0)
+
+
+def test_accountants_are_equal_by_content():
+    def made(adjacency="zero-out", sigma=2.0, steps=10, count=1):
+        accountant = Accountant(adjacency)
+        accountant.compose(CappedPoisson(1_000, 0.015, 32), sigma, steps)
+        accountant.compose_gaussian(5.0, count)
+        return accountant
+
+    assert made() == made()
+    halves = made(steps=4)
+    halves.compose(CappedPoisson(1_000, 0.015, 32), 2.0, 6)
+    assert halves == made()  # equal neighbours are merged
+    for other in (made("replace-one"), made(sigma=2.5), made(steps=11), made(count=2), "an accountant"):
+        assert made() != other
+    with pytest.raises(TypeError, match="unhashable"):
+        hash(made())

@@ -37,6 +37,7 @@ PARTS, PER_PART = 25, 4_000  # the long mode: 100,000 configurations
 KINDS = 15  # policy, adjacency and analysis: truncate has four analyses, reject one
 
 
+@pytest.mark.long
 def test_no_data_set_violates_a_bound() -> None:
     tally = campaign(seed=10_000, count=200)
     assert not tally.violations, tally.violations[0]
@@ -63,6 +64,7 @@ def lends(draw: Draw) -> bool:
     return bool((library_bound(draw, eps) < 0.999 * swap)[swap > FLOOR].any())
 
 
+@pytest.mark.long
 def test_no_data_set_violates_a_bound_that_lending_lowers() -> None:
     which, rng = streams(10_006)
     tally = Tally()

@@ -6,6 +6,7 @@ import json
 import math
 import subprocess
 import sys
+import time
 from typing import Any
 
 import numpy as np
@@ -17,7 +18,16 @@ from tests.cli.invoke import ENVIRONMENT
 from tests.settings import SETTINGS
 
 import filet
-from filet.accounting.certificate import LARGEST_COST, Plan, certificate, exact, lending_rows, rounded_up, signed
+from filet.accounting.certificate import (
+    LARGEST_COST,
+    Plan,
+    certificate,
+    certified,
+    exact,
+    lending_rows,
+    rounded_up,
+    signed,
+)
 from filet.accounting.proving.theorems import lending_step
 from filet.accounting.searching.lending_shares import choose, lenders
 from filet.accounting.terms import Adjacency
@@ -67,6 +77,7 @@ def test_the_other_settings_are_certified(name: str, adjacency: str, overflow: s
 
 
 @pytest.mark.parametrize(("name", "adjacency", "gain"), [("A", "zero-out", 0.009), ("D", "add-remove", 0.65)])
+@pytest.mark.long
 def test_lending_is_certified_and_gains_what_the_curve_gains(name: str, adjacency: str, gain: float) -> None:
     found = certify(*run(name, adjacency), "refined")
     swap, delta = run(name, adjacency, analysis="swap")
@@ -234,3 +245,49 @@ def test_without_the_package_the_extra_is_named() -> None:
     )
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, env=ENVIRONMENT)
     assert result.stdout.strip() == "certificates need python-flint; install it with: pip install 'filet[check]'"
+
+
+# --- what it takes ---
+
+
+def small() -> filet.PrivacyCurve:
+    return filet.account(filet.CappedPoisson(1_000, 0.05, 80), noise_multiplier=2.0, steps=20, adjacency="zero-out")
+
+
+def test_progress_rises_to_the_end() -> None:
+    heard: list[tuple[float, str]] = []
+    claim = certificate(small(), 1e-5, progress=lambda share, label: heard.append((share, label)))
+    shares, labels = zip(*heard, strict=True)
+    assert list(shares) == sorted(shares)
+    assert len(set(shares)) > 8
+    assert shares[0] < 0.2
+    assert shares[-1] == 1.0
+    assert list(dict.fromkeys(labels)) == ["composing", "checking"]
+    ticks: list[float] = []
+    assert check(claim, progress=ticks.append).ok
+    assert ticks == sorted(ticks)
+    assert ticks[-1] == 1.0
+
+
+@pytest.mark.parametrize("limit", [{"max_seconds": 1e-3}, {"max_bytes": 1e7}])
+def test_what_takes_more_than_allowed_is_refused_before_it_starts(limit: dict[str, float]) -> None:
+    heard: list[float] = []
+    with pytest.raises(filet.NotCertifiedError, match=r"may take \d+ s and \d+ MB; pass larger max_seconds"):
+        small().certificate(1e-5, progress=lambda share, label: heard.append(share), **limit)
+    assert not heard
+
+
+@pytest.mark.parametrize("name", ["max_seconds", "max_bytes"])
+def test_limits_are_numbers(name: str) -> None:
+    with pytest.raises(filet.InvalidArgumentError, match=name):
+        small().certificate(1e-5, **{name: "long"})
+
+
+def test_the_estimate_is_about_right() -> None:
+    """An upper estimate, within a factor of twenty: products of whole numbers have different speeds on different machines."""
+    curve = filet.account(filet.CappedPoisson(1_000, 0.05, 80), noise_multiplier=1.0, steps=2_000, adjacency="zero-out")
+    plan = Plan.guess(curve, 1e-5, curve.epsilon(1e-5))
+    start = time.process_time()
+    certified(plan)
+    took = time.process_time() - start
+    assert took / 3 < plan.estimate()[0] < 20 * took

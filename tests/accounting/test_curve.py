@@ -92,7 +92,7 @@ def test_arrays_in_arrays_out() -> None:
     curve = account(A.scheme(), noise_multiplier=1.0, steps=100, adjacency="zero-out")
     deltas = np.array([[1e-3, 1e-5], [1e-7, 1e-9]])
     assert curve.epsilon(deltas).shape == (2, 2)
-    assert curve.epsilon(deltas)[1, 0] == curve.epsilon(np.float64(1e-7))
+    assert curve.epsilon(deltas)[1, 0] == pytest.approx(curve.epsilon(np.float64(1e-7)), rel=1e-3)
     assert isinstance(curve.epsilon(1e-5), float)
     assert isinstance(curve.delta(np.float32(1.0)), float)
 
@@ -221,3 +221,31 @@ def test_numbers_beyond_floats_become_a_refusal_and_what_filet_says_stays(error:
         certified(raising)(InvalidArgumentError("rule"))
     with pytest.raises(TypeError):
         certified(raising)(TypeError("a mistake of the programmer"))
+
+
+def test_a_notebook_shows_what_was_composed_and_epsilons_below_one_in_the_examples() -> None:
+    accountant = filet.Accountant("zero-out")
+    accountant.compose(A.scheme(), 1.0, 100)
+    accountant.compose(filet.CappedPoisson.uncapped(60_000, 0.01), 2.0, 10)
+    accountant.compose_gaussian(30.0, 2)
+    curve = accountant.curve()
+    page = curve._repr_html_()
+    for part in (
+        "100 steps",
+        "cap 300, truncate",
+        "10 steps",
+        "no cap",
+        "2 Gaussian releases",
+        "PrivacyCurve, zero-out",
+    ):
+        assert part in page
+    for delta in (1e-5, 1e-6, 1e-8):
+        assert (
+            f"<td>epsilon at delta = {delta!r}</td><td>{filet.round_up(curve.epsilon(delta), zeros=True)}</td>" in page
+        )
+
+
+def test_a_notebook_shows_a_run_that_has_no_certified_epsilon() -> None:
+    assert "epsilon at delta = 1e-05</td><td>0</td>" in filet.Accountant("zero-out").curve()._repr_html_()
+    curve = account(CappedPoisson(1000, 0.01, 20), noise_multiplier=5e-324, steps=10, adjacency="zero-out")
+    assert curve._repr_html_().count("not certified") == 3

@@ -81,7 +81,8 @@ def check_profiles(rows: Iterable[Row], every: int) -> tuple[int, int]:
         truth = [mpf(row[way]) for way in ("forward", "reverse")]
         for bounds, exact in zip(curve.delta_bounds_each_direction(epsilon), truth, strict=False):
             assert holds(bounds, exact, PRINTED), (row, bounds)
-        assert holds(curve.delta_bounds(epsilon), max(truth), PRINTED), row
+        if number % every == 0:  # the larger of the two, computed once more
+            assert holds(curve.delta_bounds(epsilon), max(truth), PRINTED), row
         if number % every == 0 and 1e-285 < max(truth) < 0.999:
             answered = check_epsilon(curve, epsilon, max(truth), PRINTED)
             ordinary = epsilon > 0 and 0.1 < float(row["sigma"]) < 100 and 1e-15 < max(truth) < 0.1
@@ -98,12 +99,14 @@ def check_composed(rows: Iterable[Row], *, costly: bool) -> None:
             check_epsilon(curve, epsilon, truth, error)
 
 
+@pytest.mark.long
 def test_one_step_profiles_lie_in_their_bounds() -> None:
     asked, refused = check_profiles(list(table("profiles"))[::9], every=7)
     assert asked > 3
     assert refused <= 0.1 * asked
 
 
+@pytest.mark.long
 def test_composed_runs_lie_in_their_bounds() -> None:
     check_composed(list(table("composed"))[::10], costly=False)
 
@@ -323,6 +326,7 @@ def test_more_steps_than_floats_count_leave_a_power_of_one() -> None:
     assert curve.true_positive_rate(0.1) == 1.0
 
 
+@pytest.mark.long
 def test_costly_questions_are_answered_or_refused() -> None:
     little = account(CappedPoisson(1000, 0.01, 20), noise_multiplier=1e-6, steps=10, adjacency="zero-out")
     deep = account(CappedPoisson(1_100_000_000, 1e-9, 2, cycle_length=17), noise_multiplier=1.0, steps=66_428,

@@ -3,6 +3,7 @@
 import math
 import random
 
+import mpmath
 import numpy as np
 import pytest
 from scipy import stats
@@ -13,6 +14,7 @@ from filet.accounting import lower_bounds as module
 from filet.accounting.attacks import attack
 from filet.accounting.lower_bounds import epsilon_lower_bound
 from filet.accounting.proving.closed_form import gaussian_log_delta
+from filet.accounting.terms import Adjacency
 
 ADJACENCIES = ("add-remove", "zero-out", "replace-one")
 
@@ -163,3 +165,43 @@ def test_refuses_arguments_that_break_their_rule(change):
            "delta": 1e-5}  # fmt: skip
     with pytest.raises(filet.InvalidArgumentError, match=next(iter(change))):
         epsilon_lower_bound(**{**run, **change})
+
+
+LITTLE = [filet.CappedPoisson(60_000, 256 / 60_000, 300), filet.CappedPoisson(60_000, 256 / 60_000, 256, "reject"),
+          filet.CappedPoisson(1_000, 0.05, 30), filet.CappedPoisson(200, 1.0, 20), filet.CappedPoisson(400, 0.05, 12, "truncate", 4)]  # fmt: skip
+
+
+@pytest.mark.parametrize("noise", [0.003, 0.02, 0.06])
+@pytest.mark.parametrize("adjacency", ADJACENCIES)
+@pytest.mark.parametrize("scheme", LITTLE, ids=str)
+def test_with_little_noise_the_attack_is_close_to_the_bound(scheme, adjacency, noise):
+    lower, upper = bounds(scheme, 1e-5, noise_multiplier=noise, steps=30, adjacency=adjacency)
+    assert 0.97 * upper <= lower <= upper
+
+
+def poisson_delta(rate, distance, epsilon):
+    """Of one step of (1 - rate) N(0, 1) + rate N(distance, 1) against N(0, 1), in 60 digits."""
+    with mpmath.workdps(60):
+        rate, distance, ratio = mpmath.mpf(rate), mpmath.mpf(distance), mpmath.exp(epsilon)
+        # the likelihood ratio 1 - rate + rate exp(distance x - distance^2 / 2) is above e^epsilon beyond here
+        edge = mpmath.log((ratio - 1 + rate) / rate) / distance + distance / 2
+        here, there = (mpmath.erfc((edge - mean) / mpmath.sqrt(2)) / 2 for mean in (0, distance))
+        return (1 - rate - ratio) * here + rate * there
+
+
+@pytest.mark.parametrize("noise", [0.004, 0.02, 0.05, 0.19])
+@pytest.mark.parametrize(("scheme", "adjacency", "distance"), [
+    (filet.CappedPoisson(1_000, 0.05, 60, "reject"), Adjacency.ZERO_OUT, 1), (filet.CappedPoisson(1_000, 0.05, 30), Adjacency.ADD_REMOVE, 1),
+    (filet.CappedPoisson(200, 1.0, 20), Adjacency.ADD_REMOVE, 2), (filet.CappedPoisson(200, 1.0, 20), Adjacency.REPLACE_ONE, 2),
+])  # fmt: skip
+def test_a_lone_example_loses_what_the_closed_form_says(scheme, adjacency, distance, noise):
+    lower = module._lone(scheme, noise, 1, adjacency, 1e-5)
+    rate = scheme.inclusion_probability
+    assert poisson_delta(rate, distance / noise, lower) >= 1e-5
+    assert poisson_delta(rate, distance / noise, 1.001 * lower + 1e-3) < 1e-5
+    assert epsilon_lower_bound(scheme, noise_multiplier=noise, steps=1, adjacency=adjacency, delta=1e-5) >= lower
+
+
+def test_the_least_noise_that_floats_hold_is_not_taken_for_none():
+    for sigma in (5e-324, 1e-300):
+        assert module._lone(filet.CappedPoisson(200, 1.0, 20), sigma, 1, Adjacency.REPLACE_ONE, 1e-5) < math.inf

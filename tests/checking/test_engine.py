@@ -1,125 +1,77 @@
-"""The engine judged by the checker: random runs, whose exact delta is bracketed in ball arithmetic.
+"""The engine judged by the checker: random runs, whose exact delta is bracketed in ball arithmetic (`judging`).
 
-`epsilon_bounds(delta)` says: at `upper` the exact delta is at most delta, at `lower` at least. The checker's bracket must not
-contradict either. The long form is `pytest -m slow tests/checking/test_engine.py`, with FILET_POINTS runs (700 unless
-set), two sevenths of them extreme.
+The tables judged_*.csv hold what `python -m tests.checking.judging` found; the engine of today must not contradict them, at
+each run's own epsilons.
 """
 
 from __future__ import annotations
 
-import math
-import os
 from dataclasses import replace
+from decimal import Decimal
 from typing import Any
 
 import numpy as np
 import pytest
 from flint import fmpq
 from tests.checking.checking_bracket import bracket
+from tests.checking.judging import JUDGED, POINTS, curve_of, drawn, judge, table
 
 import filet
 from filet.accounting.certificate import Plan
-from filet.checking import Claim
 
-ADJACENCIES = ("add-remove", "zero-out", "replace-one")
-KINDS = (("truncate", "swap"), ("truncate", "note"), ("reject", "refined"))
-BUDGET = 60.0  # estimated seconds for one run; those that take longer are drawn again
+FEWEST = {"ordinary": 190, "extreme": 25}  # judged runs that the tables have
 
 
-def ordinary(rng: np.random.Generator, most_steps: float = 2e4) -> dict[str, Any]:
-    n = round(10 ** rng.uniform(2, 7))
-    p = 10 ** rng.uniform(-3.5, -0.5)
-    return {
-        "n": n,
-        "p": p,
-        "cap": max(1, round(n * p + rng.uniform(-1, 4) * math.sqrt(n * p * (1 - p)))),
-        "sigma": 10 ** rng.uniform(-0.3, 0.8),
-        "steps": round(10 ** rng.uniform(0, math.log10(most_steps))),
-        "delta": 10 ** rng.uniform(-10, -3),
-    }
-
-
-def extreme(rng: np.random.Generator) -> dict[str, Any]:
-    n = round(10 ** rng.uniform(0.3, 15))
-    p = 10 ** rng.uniform(-12, 0)
-    if rng.random() < 0.3:
-        p = 1 - p
-    return {
-        "n": n,
-        "p": p,
-        "cap": max(1, round(n * p + rng.uniform(-5, 8) * math.sqrt(n * p * (1 - p)))),
-        "sigma": 10 ** rng.uniform(-1.3, 2),
-        "steps": round(10 ** rng.uniform(0, 6)),
-        "delta": 10 ** rng.uniform(-60, -1),
-    }
-
-
-def judge(run: dict[str, Any], adjacency: str, overflow: str, analysis: str) -> tuple[float, float] | None:
-    """log(delta / lower) at the engine's upper epsilon, log(upper / delta) at its lower one; None if too long or refused."""
-    try:
-        scheme = filet.CappedPoisson(run["n"], run["p"], run["cap"], overflow=overflow)
-        curve = filet.account(scheme, noise_multiplier=run["sigma"], steps=run["steps"], adjacency=adjacency, analysis=analysis)  # fmt: skip
-        bounds = curve.epsilon_bounds(run["delta"])
-    except filet.FiletError:
-        return None
-    if not 1e-4 < bounds.upper < 600.0 or curve.phases[0].only_gaussian:
-        return None
-    try:
-        plan = Plan.guess(curve, run["delta"], bounds.upper)
-    except filet.FiletError:
-        return None
-    plan = replace(plan, spacing=0.35 * plan.spacing, fineness=2 * plan.fineness)
-    span = 20 * (bounds.upper + plan.ranges[0][1]) / plan.spacing
-    if 4e-6 * span * math.log2(run["steps"] + 2) > BUDGET:
-        return None
-    claim = plan.claim()[0]
-    if Claim(claim).seconds > BUDGET:
-        return None
-    delta = fmpq(*run["delta"].as_integer_ratio())
-    (lower, _), (_, upper) = bracket(claim, bounds.upper, bounds.lower)
-    return _log(delta) - _log(lower), _log(upper) - _log(delta)
-
-
-def _log(value: fmpq) -> float:
-    """Natural logarithm of a fraction far beyond floats."""
-    return math.log(int(value.p)) - math.log(int(value.q)) if value > 0 else -math.inf
-
-
-def judged(count: int, seed: int, draw: Any) -> list[tuple[float, float]]:
-    rng = np.random.default_rng(seed)
-    margins: list[tuple[float, float]] = []
-    while len(margins) < count:
-        run = draw(rng)
-        kind = (ADJACENCIES[rng.integers(3)], *KINDS[rng.integers(3)])
-        found = judge(run, *kind)
-        if found is None:
-            continue
-        assert found[0] >= 0.0, f"the engine's upper bound is too low: {run}, {kind}, {found}"
-        assert found[1] >= 0.0, f"the engine's lower bound is too high: {run}, {kind}, {found}"
-        margins.append(found)
-    return margins
-
-
-def report(margins: list[tuple[float, float]]) -> float:
-    """Print the smallest margins, and return the share of runs in which the bracket is within 10 % of delta."""
-    for name, values in zip(("above", "below"), zip(*margins, strict=True), strict=True):
-        print(
-            f"{name}: {len(values)} runs, smallest margin of log delta {min(values):.2e}, median {np.median(values):.2e}"
-        )
-    return float(np.mean([first < 0.1 and second < 0.1 for first, second in margins]))
-
-
+@pytest.mark.long
 def test_the_engine_agrees_with_ball_arithmetic() -> None:
-    margins = judged(20, 1, lambda rng: ordinary(rng, most_steps=1e3))
-    assert report(margins) > 0.6
+    found = [judge(drawn("ordinary", 10**6 + i, most_steps=1e3), budget=5.0) for i in range(24)]
+    margins = [(row["above"], row["below"]) for row in found if row["outcome"] == JUDGED]
+    assert len(margins) >= 20
+    assert min(map(min, margins)) >= 0.0
+    assert np.mean([max(pair) < 0.1 for pair in margins]) > 0.6  # so that the brackets could notice something
+
+
+@pytest.mark.parametrize("kind", POINTS)
+def test_the_stored_brackets_contradict_no_bound_that_was_judged(kind: str) -> None:
+    rows = [row for row in table(kind).values() if row["outcome"] == JUDGED]
+    assert len(rows) >= FEWEST[kind]
+    for row in rows:
+        assert row == {**row, **drawn(kind, int(row["draw"]))}
+        assert Decimal(row["delta_at_upper"]) <= Decimal(row["delta"]) <= Decimal(row["delta_at_lower"]), row
+        assert min(float(row["above"]), float(row["below"])) >= 0.0, row
+
+
+def contradictions(kind: str, every: int) -> tuple[int, list[Any]]:
+    """How many of the stored runs the engine of today answers, and those whose delta the exact one contradicts."""
+    answered, wrong = 0, []
+    for row in list(table(kind).values())[::every]:
+        if row["outcome"] == JUDGED:
+            try:
+                curve = curve_of(row)
+                high, low = (curve.delta_bounds(float(row[end])) for end in ("upper", "lower"))
+            except filet.FiletError:
+                continue
+            answered += 1
+            if Decimal(high.upper) < Decimal(row["delta_at_upper"]) or Decimal(low.lower) > Decimal(
+                row["delta_at_lower"]
+            ):
+                wrong.append(row)
+    return answered, wrong
+
+
+@pytest.mark.parametrize("kind", POINTS)
+def test_the_engine_of_today_agrees_with_the_stored_brackets(kind: str) -> None:
+    answered, wrong = contradictions(kind, every=10)
+    assert not wrong, wrong[0]
+    assert answered >= FEWEST[kind] // 20
 
 
 @pytest.mark.slow
-def test_the_engine_agrees_with_ball_arithmetic_at_many_points() -> None:
-    count = int(os.environ.get("FILET_POINTS", "700"))
-    margins = judged(count - 2 * count // 7, 2, ordinary)
-    assert report(margins) > 0.6
-    report(judged(2 * count // 7, 3, extreme))
+@pytest.mark.parametrize("kind", POINTS)
+def test_the_engine_of_today_agrees_with_every_stored_bracket(kind: str) -> None:
+    answered, wrong = contradictions(kind, every=1)
+    assert not wrong, wrong[0]
+    assert answered >= 0.9 * FEWEST[kind]
 
 
 def test_an_engine_that_is_too_low_would_be_noticed() -> None:

@@ -16,9 +16,11 @@ from tests.cli.invoke import ENVIRONMENT, RUN, SCHEME, ZERO_OUT, one_line, proce
 import filet
 from filet import errors
 from filet.cli.commands.answers import main
+from filet.cli.commands.pictures import plot
 from filet.cli.group import CANNOT_ANSWER, EXIT_CODES, USAGE, exit_code
 
-UTILIZATION = [*ZERO_OUT, "--delta", "1e-5", "--epsilon", "1"]
+UTILIZATION = ["--dataset-size", "60000", "--max-batch-size", "300", "--noise-multiplier", "1", "--steps", "100", "--adjacency", "zero-out",
+               "--delta", "1e-5", "--epsilon", "1"]  # fmt: skip
 
 
 @pytest.mark.parametrize(
@@ -30,7 +32,7 @@ UTILIZATION = [*ZERO_OUT, "--delta", "1e-5", "--epsilon", "1"]
         (["epsilon", *ZERO_OUT, "--delta", "1e-5", "--max-epsilon", "-1"], "not in [0, inf)"),
         (["epsilon", *ZERO_OUT, "--sampling-probability", ".1", "--delta", "1e-5"], "pass one of them"),
         (["epsilon", *ZERO_OUT, "--epochs", "2", "--delta", "1e-5"], "steps and epochs are both given"),
-        (["epsilon", *ZERO_OUT, "--delta", "1e-5", "--dataset-size", "12.5"], "not a whole number"),
+        (["epsilon", "--dataset-size", "12.5"], "not a whole number"),
         (["epsilon", *ZERO_OUT, "--delta", "1e-5", "--config", "run.toml"], "drop --dataset-size"),
         (["epsilon", *ZERO_OUT, "--delta", "1e-5", "--overflow", "reject", "--analysis", "note"], "analysis='note'"),
         (["epsilon", "--adjacency", "swap"], "'swap' is not one of"),
@@ -44,7 +46,7 @@ UTILIZATION = [*ZERO_OUT, "--delta", "1e-5", "--epsilon", "1"]
           "--key", "1", "--format", "csv"], "more than memory holds"),
         (["plot", "batch-sizes", *SCHEME, "-o", "a.bmp"], "names no format"),
         (["plot", "trade-off", *ZERO_OUT, "--points", "0", "-o", "a.csv"], "points=0 is below 2"),
-        (["plot", "utilization", *UTILIZATION, "--dataset-size", "0", "-o", "a.csv"], "dataset_size=0 is below 1"),
+        (["plot", "utilization", "--dataset-size", "0", *UTILIZATION[2:], "-o", "a.csv"], "dataset_size=0 is below 1"),
         (["plot", "utilization", *UTILIZATION, "--points", str(10**15), "-o", "a.csv"], "is above 100000"),
         (["fillet"], "No such command"),
         (["epsilon", "--nonsense"], "No such option"),
@@ -92,6 +94,104 @@ def test_a_closed_pipe_ends_quietly():
     assert running.returncode == 1
 
 
+WRITERS = [["epsilon", *ZERO_OUT, "--delta", "1e-5"], ["epsilon", *ZERO_OUT, "--delta", "1e-5", "--json"], ["--help"], ["--version"],
+           ["plan", "--help"], ["sample", *SCHEME, "--steps", "1", "--key", "1"]]  # fmt: skip
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="no /dev/full")
+@pytest.mark.parametrize("arguments", WRITERS, ids=" ".join)
+def test_a_full_or_closed_standard_output_is_one_line_and_code_1(arguments):
+    command = [sys.executable, "-m", "filet", *arguments]
+    with open("/dev/full", "w") as full:
+        outcome = subprocess.run(
+            command, stdout=full, stderr=subprocess.PIPE, text=True, env=ENVIRONMENT, timeout=120, check=False
+        )
+    assert (
+        outcome.stderr
+        == "filet: cannot write to standard output: No space left on device; the answer is not complete\n"
+    )
+    assert outcome.returncode == 1
+    closed = ["sh", "-c", 'exec "$@" >&-', "sh", *command]
+    outcome = subprocess.run(closed, stderr=subprocess.PIPE, text=True, env=ENVIRONMENT, timeout=120, check=False)
+    assert outcome.stderr == "filet: cannot write to standard output: Bad file descriptor; the answer is not complete\n"
+    assert outcome.returncode == 1
+
+
+@pytest.mark.skipif(os.name != "posix", reason="a shell")
+def test_a_command_that_prints_nothing_needs_no_standard_output(tmp_path):
+    command = [sys.executable, "-m", "filet", "plot", "batch-sizes", *SCHEME, "-o", str(tmp_path / "a.csv")]
+    closed = ["sh", "-c", 'exec "$@" >&-', "sh", *command]
+    outcome = subprocess.run(closed, stderr=subprocess.PIPE, text=True, env=ENVIRONMENT, timeout=120, check=False)
+    assert (outcome.returncode, outcome.stderr.count("\n")) == (0, 1)
+    assert (tmp_path / "a.csv").exists()
+
+
+def test_an_error_of_a_file_is_not_taken_for_one_of_standard_output():
+    @click.command(cls=type(main))
+    def group():
+        pass
+
+    @group.command()
+    def fail():
+        os.stat("/no/such/file")
+
+    with pytest.raises(FileNotFoundError):
+        CliRunner().invoke(group, ["fail"], catch_exceptions=False)
+
+
+REPEATED = [
+    (["epsilon", *ZERO_OUT, "--delta", "1e-5", "--steps", "3"], "--steps is given 2 times"),
+    (["epsilon", *SCHEME, "--epochs", "1", "--epochs", "2"], "--epochs is given 2 times"),
+    (["plan", "--epsilon", "1", "--epsilon=1", "--epsilon", "2"], "--epsilon is given 3 times"),
+    (["plot", "batch-sizes", *SCHEME, "-o", "a.csv", "--output", "b.csv"], "--output is given 2 times"),
+    (["sample", *SCHEME, "--secure", "--no-secure"], "--secure is given 2 times"),
+    (["certify", "--config", "a", "--config", "b", "-o", "c"], "--config is given 2 times"),
+]
+
+
+@pytest.mark.parametrize(("arguments", "words"), REPEATED)
+def test_an_option_given_twice_is_refused(arguments, words):
+    assert words in one_line(run(*arguments), 2)
+
+
+def test_what_may_be_repeated_still_may_and_help_is_always_shown():
+    assert (
+        run("compare", *RUN, "--delta", "1e-5", "--adjacency", "zero-out", "--adjacency", "replace-one").exit_code == 0
+    )
+    assert run("epsilon", "--steps", 1, "--steps", 2, "--help").exit_code == 0
+
+
+@pytest.mark.parametrize(("arguments", "words"), [
+    (["epsilon", "--noise", "1"], "did you mean --noise-multiplier?"),
+    (["epsilon", "--expected-batch-size", "1"], "--poisson-batch-size"),
+    (["plan", "--epochs", "1"], "did you mean --hardware-epochs"),
+    (["epsilon", "--adjancency", "zero-out"], "did you mean --adjacency?"),
+    (["epsilom"], "did you mean epsilon?"),
+    (["cal"], "did you mean calibrate?"),
+])  # fmt: skip
+def test_a_near_miss_gets_a_suggestion(arguments, words):
+    assert words in one_line(run(*arguments), 2)
+
+
+def test_all_missing_options_are_named_at_once():
+    message = one_line(run("epsilon", "--dataset-size", 10, "--steps", 3), 2)
+    for option in ("--sampling-probability or --poisson-batch-size", "--max-batch-size or --no-cap", "--noise-multiplier", "--adjacency",
+                   "--delta"):  # fmt: skip
+        assert option in message
+    message = one_line(run("plan"), 2)
+    for option in (
+        "--dataset-size",
+        "--max-batch-size",
+        "--steps or --hardware-epochs",
+        "--epsilon",
+        "--delta",
+        "--adjacency",
+    ):
+        assert option in message
+    assert "--epsilon" in one_line(run("calibrate", "steps", *SCHEME), 2)
+    assert "epsilon" in one_line(run("delta", *ZERO_OUT), 2)
+
+
 def test_stdout_of_a_pipe_is_plain_text_and_stderr_is_empty():
     outcome = process("compare", *RUN, "--delta", "1e-5", "--adjacency", "zero-out")
     assert outcome.returncode == 0
@@ -104,8 +204,9 @@ def test_help_and_version_work_and_every_command_has_help():
     assert run("--version").stdout == f"filet {filet.__version__}\n"
     assert run().exit_code == 0
     assert run("-h").stdout == run("--help").stdout == run().stdout
-    for name, command in main.commands.items():
-        outcome = run(name, "--help")
+    plots = {f"plot {kind}": command for kind, command in plot.commands.items()}
+    for name, command in {**main.commands, **plots}.items():
+        outcome = run(*name.split(), "--help")
         assert outcome.exit_code == 0
         assert outcome.stdout.startswith(f"Usage: filet {name} ")
         for parameter in command.params:
@@ -147,7 +248,8 @@ def test_nonsense_gives_an_answer_or_one_line_never_a_traceback(command, tmp_pat
             "--analysis": "refined", "--cycle-length": 1, "--key": 5, "--start": 0, "--points": 2,
             "--output": "out.csv", "--max-epsilon": 5, "--poisson-batch-size": None, "--epochs": None, "--config": None,
             "--rank": None, "--world-size": None, "--key-file": None}  # fmt: skip
-    known = {flag for parameter in main.commands[command].params for flag in parameter.opts}
+    chosen_one = plot.commands["batch-sizes"] if command == "plot" else main.commands[command]
+    known = {flag for parameter in chosen_one.params for flag in parameter.opts}
     base = {flag: value for flag, value in base.items() if flag in known}
     first = {"calibrate": ["steps"], "plot": ["batch-sizes"]}.get(command, [])
     if command == "compare":

@@ -4,7 +4,16 @@ import click
 import pytest
 from click.testing import CliRunner
 
-from filet.cli.options import INTEGER, RUN_NAMES, asked_delta, output_options, required, run_from, run_options
+from filet.cli.options import (
+    INTEGER,
+    RUN_NAMES,
+    one_phase,
+    output_options,
+    required,
+    run_from,
+    run_options,
+    settings_from,
+)
 from filet.errors import InvalidArgumentError
 
 GIVEN = {"dataset_size": 100, "sampling_probability": 0.1, "max_batch_size": 20, "noise_multiplier": 1.0, "steps": 5,
@@ -38,7 +47,7 @@ def test_a_run_and_its_question_come_from_the_options():
     assert (run.delta, run.max_epsilon) == (1e-3, 2.0)
     [phase] = run.accountant.phases
     assert (phase.steps, phase.noise_multiplier, phase.scheme.dataset_size) == (5, 1.0, 100)
-    assert asked_delta(run) == 1e-3
+    assert one_phase(run, "this") is phase
 
 
 def test_the_question_of_the_command_line_wins_over_the_files(tmp_path):
@@ -54,7 +63,7 @@ def test_the_question_of_the_command_line_wins_over_the_files(tmp_path):
 @pytest.mark.parametrize("name", ["adjacency", "dataset_size", "max_batch_size", "noise_multiplier"])
 def test_what_has_no_default_is_named(name):
     option = "--" + name.replace("_", "-")
-    with pytest.raises(InvalidArgumentError, match=f"{name} is missing; pass {option} "):
+    with pytest.raises(InvalidArgumentError, match=f"{name} is missing; pass {option}( or --no-cap)? "):
         run_from({key: value for key, value in GIVEN.items() if key != name})
     with pytest.raises(InvalidArgumentError, match="is missing"):
         required({name: None}, name)
@@ -70,15 +79,49 @@ def test_the_question_is_checked_as_in_a_file(question, words):
 
 def test_a_missing_delta_is_asked_for():
     with pytest.raises(InvalidArgumentError, match="delta is missing; pass --delta"):
-        asked_delta(run_from(GIVEN))
+        run_from(GIVEN, "delta")
+
+
+def test_a_delta_missing_in_a_file_is_asked_for(tmp_path):
+    path = tmp_path / "run.toml"
+    path.write_text('adjacency = "zero-out"\n[[gaussian]]\nnoise_multiplier = 2.0\n')
+    with pytest.raises(InvalidArgumentError, match="delta is missing in the file; pass --delta"):
+        run_from({"config": str(path)}, "delta")
+    assert run_from({"config": str(path), "delta": 1e-3}, "delta").delta == 1e-3
+    with pytest.raises(InvalidArgumentError, match="this is about runs of one phase"):
+        one_phase(run_from({"config": str(path)}), "this")
+
+
+def test_missing_options_are_listed_with_both_ways_to_give_them():
+    with pytest.raises(InvalidArgumentError) as caught:
+        required({"a": 1, "b": None}, "a", "b", ("c", "d_e"), ("f", "a"))
+    assert str(caught.value) == "b and c are missing; pass --b and --c or --d-e (they have no default)"
+    required({"a": 0}, "a")
+
+
+def test_settings_come_from_options_or_from_a_file_of_one_phase(tmp_path):
+    path = tmp_path / "run.toml"
+    path.write_text('adjacency = "zero-out"\nmax_epsilon = 3.0\ndelta = 1e-5\nsteps = 7\noverflow = "reject"\n')
+    names = ("steps", "epsilon", "delta", "dataset_size")
+    assert settings_from({"steps": 3, "epsilon": None, "config": None}, names) == (
+        {"steps": 3, "epsilon": None, "delta": None, "dataset_size": None}, [])  # fmt: skip
+    found = {"steps": 7, "epsilon": 3.0, "delta": 1e-5, "dataset_size": None}
+    assert settings_from({"config": str(path), "steps": None}, names) == (found, ["overflow"])
+    assert settings_from({"config": str(path), "epsilon": 2.0, "delta": 1e-6}, names)[0] == {
+        **found,
+        "epsilon": 2.0,
+        "delta": 1e-6,
+    }
+    with pytest.raises(InvalidArgumentError, match="drop --steps"):
+        settings_from({"config": str(path), "steps": 3}, names)
 
 
 def test_output_comes_with_force():
     @click.command()
-    @output_options("A file.", needed=True)
+    @output_options("A file.")
     def command(output, force):
         click.echo(f"{output} {force}")
 
     assert CliRunner().invoke(command, ["-o", "a.csv"]).output == "a.csv False\n"
     assert CliRunner().invoke(command, ["--output", "a.csv", "--force"]).output == "a.csv True\n"
-    assert CliRunner().invoke(command, []).exit_code == 2
+    assert CliRunner().invoke(command, []).output == "None False\n"

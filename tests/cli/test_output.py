@@ -4,16 +4,19 @@ import fcntl
 import json
 import os
 import pty
+import re
 import struct
 import subprocess
 import sys
 import termios
 
 import pytest
+from click.testing import CliRunner
 from tests.cli.invoke import ENVIRONMENT, RUN
 
 import filet
-from filet.cli.output import check_output, describe_run, note, print_json, print_pairs, progress_bar
+from filet.cli.commands.answers import main
+from filet.cli.output import check_output, describe_run, note, print_json, print_pairs, progress_bar, warn_of_delta
 from filet.errors import InvalidArgumentError
 
 
@@ -50,11 +53,10 @@ def test_figures_are_not_cut_however_narrow_the_terminal():
     curve = filet.account(filet.CappedPoisson(60_000, 256 / 60_000, 300), noise_multiplier=1.0, steps=14_000,
                           adjacency="zero-out")  # fmt: skip
     figure = filet.round_up(curve.epsilon(1e-5))
-    wide, narrow = shown_on_a_terminal(100), shown_on_a_terminal(20)
-    assert "\u2502" in wide  # a frame
-    assert "\u2502" not in narrow
-    for text in (wide, narrow):
+    for columns in (100, 80, 60, 45):
+        text = shown_on_a_terminal(columns)
         assert figure in text
+        assert max(map(len, text.splitlines())) <= columns
         assert "\u2026" not in text  # an ellipsis
 
 
@@ -76,6 +78,56 @@ def test_a_run_is_described_by_all_that_was_composed():
                     "cycle_length": 2, "noise_multiplier": 1.5, "steps": 7, "analysis": "refined"}],
         "gaussian_noise_multiplier": 2.0,
     }  # fmt: skip
+
+
+@pytest.mark.parametrize("columns", [80, 60])
+@pytest.mark.parametrize("command", [
+    ["epsilon", *RUN, "--delta", "1e-5", "--adjacency", "zero-out"], ["delta", *RUN, "--epsilon", "3", "--adjacency", "zero-out"],
+    ["compare", *RUN, "--delta", "1e-5", "--adjacency", "all"],
+    ["calibrate", "noise-multiplier", *RUN[:6], "--steps", "100", "--epsilon", "3", "--delta", "1e-5", "--adjacency", "zero-out"],
+    ["plan", "--dataset-size", "1000000", "--max-batch-size", "16384", "--steps", "100", "--epsilon", "3", "--delta", "1e-5", "--adjacency",
+     "zero-out"],
+], ids=lambda command: command[0])  # fmt: skip
+def test_answers_fit_and_say_the_same_at_every_width(command, columns):
+    def words(width):
+        outcome = CliRunner().invoke(main, command, env={"COLUMNS": str(width)})
+        assert outcome.exit_code == 0, outcome.output
+        return outcome.stdout
+
+    narrow, wide = words(columns), words(300)
+    assert max(map(len, narrow.splitlines())) <= columns
+    numbers = re.compile(r"\d[\d.e+-]*")
+    assert set(numbers.findall(wide)) == set(numbers.findall(narrow))  # no figure is cut
+    assert "\u2026" not in narrow
+
+
+def styled(variables):
+    """What is written to a terminal in which variables are set."""
+    main_end, terminal = pty.openpty()
+    command = [sys.executable, "-m", "filet", "epsilon", *RUN, "--delta", "1e-5", "--adjacency", "zero-out"]
+    environment = {name: value for name, value in ENVIRONMENT.items() if name != "NO_COLOR"} | {
+        "TERM": "xterm",
+        **variables,
+    }
+    done = subprocess.run(command, stdout=terminal, stderr=subprocess.PIPE, env=environment, check=False)
+    os.close(terminal)
+    text = os.read(main_end, 100_000).decode()
+    os.close(main_end)
+    assert (done.returncode, done.stderr) == (0, b"")
+    return text
+
+
+def test_no_color_means_no_attributes_at_all():
+    assert "\x1b[1m" in styled({})  # bold
+    assert "\x1b" not in styled({"NO_COLOR": "1"})
+
+
+def test_a_delta_above_one_in_the_examples_is_warned_of(capsys):
+    warn_of_delta(1e-5, 60_000)
+    warn_of_delta(1e-3)
+    assert capsys.readouterr().err == ""
+    warn_of_delta(1e-3, 100, 60_000)
+    assert "delta 0.001 is above 1 / dataset_size = 1.6e-05" in capsys.readouterr().err
 
 
 def test_pairs_are_aligned_and_remarks_go_to_stderr(capsys):

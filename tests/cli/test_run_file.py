@@ -7,7 +7,7 @@ from click.testing import CliRunner
 
 import filet
 from filet.cli.commands.answers import main
-from filet.cli.run_file import make_scheme, make_steps, parse_run, read_run
+from filet.cli.run_file import make_scheme, make_steps, parse_run, parse_settings, read_run
 from filet.errors import InvalidArgumentError
 
 GOOD = """
@@ -130,3 +130,39 @@ def test_cyclic_epochs_and_batch_sizes_count_the_group():
     scheme = make_scheme({"dataset_size": 1000, "poisson_batch_size": 25, "max_batch_size": 50, "cycle_length": 4})
     assert scheme.sampling_probability == 0.1
     assert make_steps({"epochs": 2}, scheme) == 80
+
+
+def test_no_cap_stands_for_a_cap():
+    given = {"dataset_size": 1000, "sampling_probability": 0.1}
+    assert make_scheme({**given, "no_cap": True}) == filet.CappedPoisson.uncapped(1000, 0.1)
+    assert make_scheme({**given, "no_cap": False, "max_batch_size": 9}).max_batch_size == 9
+    for change, words in (({"no_cap": True, "max_batch_size": 9}, "both given"), ({"no_cap": "yes"}, "is not true or false"),
+                          ({"no_cap": False}, "max_batch_size is missing"), ({}, "pass it, or no_cap")):  # fmt: skip
+        with pytest.raises(InvalidArgumentError, match=words):
+            make_scheme({**given, **change})
+
+
+def test_a_phase_without_a_cap_displaces_the_shared_one():
+    run = parse_run({"adjacency": "zero-out", "dataset_size": 1000, "max_batch_size": 60, "sampling_probability": 0.05,
+                     "noise_multiplier": 2.0, "phases": [{"steps": 3}, {"steps": 4, "no_cap": True}]})  # fmt: skip
+    assert [phase.scheme.max_batch_size for phase in run.accountant.phases] == [60, 1000]
+
+
+def test_settings_are_those_of_one_phase():
+    assert parse_settings({"delta": 1e-5, "steps": 5, "phases": [{"epochs": 2}]}) == {"delta": 1e-5, "epochs": 2}
+    for data in ({"phases": [{"steps": 1}, {"steps": 2}]}, {"steps": 1, "gaussian": [{"noise_multiplier": 2.0}]}):
+        with pytest.raises(InvalidArgumentError, match="about one phase alone"):
+            parse_settings(data)
+    with pytest.raises(InvalidArgumentError, match="unknown key 'noise'; did you mean noise_multiplier\\?"):
+        parse_settings({"phases": [{"noise": 1}]})
+
+
+def test_a_run_is_read_from_standard_input(monkeypatch):
+    import io
+
+    text = 'adjacency = "zero-out"\n[[gaussian]]\nnoise_multiplier = 2.0\n'
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(text.encode())))
+    assert read_run("-").accountant.curve().releases == ((2.0, 1),)
+    monkeypatch.setattr("sys.stdin", None)
+    with pytest.raises(InvalidArgumentError, match="standard input is closed"):
+        read_run("-")

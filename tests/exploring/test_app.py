@@ -12,6 +12,7 @@ from tests.exploring.served import RUN
 from filet.exploring.app import MOST_BYTES
 from filet.exploring.views import QUESTIONS
 
+pytestmark = pytest.mark.long
 OPTIONS = [f"--{name.replace('_', '-')}={value}" for name, value in RUN.items()]
 LONG = {"dataset_size": 60_000, "steps": 14_000, "delta": 1e-5, "adjacency": "zero-out", "epsilon": 3.0,
         "max_batch_size": list(range(200, 400))}  # fmt: skip

@@ -16,6 +16,7 @@ import filet
 from filet.cli.run_file import parse_run
 from settings import SETTINGS
 
+pytestmark = pytest.mark.long
 AXE = (Path(__file__).parent / "axe" / "axe.min.js").read_text(encoding="utf-8")
 SLOW = 150_000  # milliseconds: the machine may be busy; a page that works needs a fraction
 SCHEME = filet.CappedPoisson(60_000, 256 / 60_000, 300)

@@ -10,6 +10,7 @@ from tests.exploring.served import RUN
 
 from filet.exploring.pool import CURVE, PLAN, POINT, SLOW, Pool, TaskError
 
+pytestmark = pytest.mark.long
 LONG = {"dataset_size": 60_000, "steps": 14_000, "delta": 1e-5, "adjacency": "zero-out", "epsilon": 3.0,
         "max_batch_size": list(range(200, 400))}  # fmt: skip
 

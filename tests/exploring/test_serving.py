@@ -13,6 +13,8 @@ from tests.exploring.served import RUN, Served
 from filet.errors import InvalidArgumentError, OutputError
 from filet.exploring import serving
 
+pytestmark = pytest.mark.long
+
 
 def test_the_socket_is_this_machines_alone():
     with serving.loopback_socket(0) as listening:

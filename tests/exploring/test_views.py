@@ -11,6 +11,7 @@ from filet.errors import FiletError
 from filet.exploring import tasks, views
 from filet.exploring.pool import TaskError
 
+pytestmark = pytest.mark.long
 OPTIONS = [f"--{name.replace('_', '-')}={value}" for name, value in RUN.items()]
 TARGET = {**{name: value for name, value in RUN.items() if name != "noise_multiplier"}, "epsilon": 3.0}
 

@@ -6,6 +6,7 @@ Run it only to add a kind: the point of the file is that old pickles stay readab
 from __future__ import annotations
 
 import base64
+import functools
 import json
 import pickle
 from pathlib import Path
@@ -16,6 +17,7 @@ import filet
 KEY = b"golden pickle key"
 
 
+@functools.cache  # a plan takes seconds
 def values() -> dict[str, Any]:
     scheme = filet.CappedPoisson(1_000, 0.02, 32, "reject", cycle_length=4)
     sampler = scheme.sampler(key=KEY, secure=False)  # the default of the version that wrote them

@@ -44,6 +44,17 @@ def test_opacus_killed_and_resumed(tmp_path):
     assert killed == whole
 
 
+@pytest.mark.parametrize("script", ["train_opacus.py", "train_jax.py"])
+def test_ways_to_spend_a_budget_killed_and_resumed(tmp_path, script):
+    # two runs of 20 steps: killed in the middle of the second
+    options = ("--only", "note", "reject", "--steps", 20, "--seeds", 1, "--save-every", 10)
+    options = (tmp_path / "figure.png", *options)
+    whole, killed = survives(script, tmp_path, *options, kills=(30,), flag=("--checkpoint",))
+    assert len(whole) == 1
+    assert killed == whole
+    assert (tmp_path / "figure.png").stat().st_size > 10_000
+
+
 def test_jax_privacy_config_with_filets_batches_and_accountant_killed_and_resumed(tmp_path):
     options = ("--steps", 60, "--users", 4_000, "--rows", 64)
     whole, killed = survives("train_jax_privacy.py", tmp_path, *options, kills=(25,), flag=("--checkpoint",))

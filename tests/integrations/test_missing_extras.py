@@ -17,6 +17,7 @@ EXTRAS = [
     ("grain", "grain", "grain"),
     ("keras", "keras", "keras"),
     ("huggingface", "transformers", "huggingface"),
+    ("beam", "apache_beam", "beam"),
 ]
 
 

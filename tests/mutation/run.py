@@ -23,7 +23,7 @@ PROVING = "accounting/proving"
 # Quick tests with a sharp reference, the module's own first; what takes seconds and knows inequalities only is left out,
 # and a child process, which would import the code that is not mutated. A module is its path below src/filet.
 TESTS = {
-    f"{PROVING}/rounding": ([f"{PROVING}/test_rounding.py"], ""),
+    "_rounding": (["test_rounding.py"], ""),
     f"{PROVING}/loss_law": (
         [f"{PROVING}/test_loss_law.py", f"{PROVING}/test_theorems.py"],
         "not never_above and not convex",
@@ -48,7 +48,7 @@ TESTS = {
     f"{PROVING}/combining": ([f"{PROVING}/test_combining.py", "accounting/test_run.py"], ""),
     "sampling/sampler": (["sampling/test_sampler.py"], "not other_processes"),
 }
-NAMES = {path.rsplit("/", 1)[1]: path for path in TESTS}
+NAMES = {path.rsplit("/", 1)[-1]: path for path in TESTS}
 
 
 def mutmut(*arguments: str, **options: Any) -> subprocess.CompletedProcess[str]:

@@ -133,35 +133,6 @@ def test_affordable_utilization_reaches_the_published_figures() -> None:
         assert run.utilization >= floor, (overflow, analysis)
 
 
-@pytest.mark.parametrize(
-    ("steps", "epsilon", "delta", "batch"),
-    [(1_000, 1.0, 1e-5, 256.0), (200, 3.0, 1e-7, 3_000.0)],
-)
-def test_plain_poisson_agrees_with_dp_accounting(steps: int, epsilon: float, delta: float, batch: float) -> None:
-    import dp_accounting
-    from dp_accounting import pld
-
-    p = batch / N
-
-    def event(sigma: float) -> Any:
-        gaussian = dp_accounting.GaussianDpEvent(sigma)
-        return dp_accounting.SelfComposedDpEvent(dp_accounting.PoissonSampledDpEvent(p, gaussian), steps)
-
-    ours = calibrate_noise_multiplier(
-        CappedPoisson(N, p, N), steps=steps, epsilon=epsilon, delta=delta, adjacency="add-remove"
-    )
-    # A bracket that does not hold their answer raises, so that the narrow one only saves time.
-    theirs = dp_accounting.calibrate_dp_mechanism(
-        pld.PLDAccountant,
-        event,
-        epsilon,
-        delta,
-        dp_accounting.ExplicitBracketInterval(0.97 * ours, 1.03 * ours),
-        tol=1e-4,
-    )
-    assert ours == pytest.approx(theirs, rel=1e-3)
-
-
 def test_a_full_batch_takes_the_noise_of_the_gaussian_mechanism() -> None:
     # sensitivity 1, epsilon 1, delta 1e-5: Balle and Wang (2018) give 3.730632
     noise = calibrate_noise_multiplier(
@@ -250,3 +221,11 @@ def test_a_probability_whose_square_vanishes_is_within_any_target() -> None:
     scheme = CappedPoisson(100, 5e-324, 12)
     with pytest.raises(InvalidArgumentError, match=r"is met even by noise_multiplier=0\.05"):
         calibrate_noise_multiplier(scheme, steps=3, epsilon=1.0, delta=1e-3, adjacency="zero-out")
+
+
+def test_epochs_calibrate_as_the_steps_they_take():
+    scheme = CappedPoisson(1_000, 0.05, 60)
+    target = {"epsilon": 2.0, "delta": 1e-4, "adjacency": "zero-out"}
+    assert calibrate_noise_multiplier(scheme, epochs=2, **target) == calibrate_noise_multiplier(
+        scheme, steps=40, **target
+    )

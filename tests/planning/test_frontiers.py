@@ -40,6 +40,7 @@ def test_frontier_of_noise_uses_calibrated_noise() -> None:
     assert found.to_dict()["series"]["union"][1] is None
 
 
+@pytest.mark.long
 def test_frontier_over_batches_finds_the_best_probability() -> None:
     found = frontier(over="max_batch_size", values=[24, 48], steps=400, epsilon=2.0, **FRONTIER)
     best = plan(adjacency="zero-out", **SETTING).option("truncate")

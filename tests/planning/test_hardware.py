@@ -36,6 +36,7 @@ def test_hardware_epochs_give_every_batch_the_same_rows_rounded_up() -> None:
     ((1_000, 10, None, 0.0, 1), "hardware_epochs=0.0 is not in"),
     ((1_000, 10, None, 1e308, 1), r"hardware_epochs=1e\+308 take inf steps"),
     ((1_000, 0, 5, None, 1), "max_batch_size=0 is below 1"),
+    ((1_000, [10, None], 5, None, 1), "max_batch_size=None is not an integer"),
     ((1_000, 10, 5, None, 1_001), "cycle_length=1001 is above 1000"),
 ])  # fmt: skip
 def test_what_no_hardware_takes_is_refused(arguments: tuple[Any, ...], words: str) -> None:

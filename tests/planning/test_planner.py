@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from filet._numbers import round_up
 from filet.accounting.accountant import account
 from filet.accounting.terms import Adjacency
 from filet.errors import InvalidArgumentError, NoSolutionError
@@ -69,6 +70,7 @@ def test_options_are_ranked_and_nothing_beats_the_ideal(planned: Plan) -> None:
     ("name", "overflow", "analysis"),
     [("reject", "reject", "refined"), ("truncate", "truncate", "refined"), ("note", "truncate", "note")],
 )
+@pytest.mark.long
 def test_the_search_finds_what_a_grid_finds(planned: Plan, name: str, overflow: str, analysis: str) -> None:
     """Brute force over the mean batch, with certified noise: no grid point is better by more than a thousandth."""
     n, cap = SETTING["dataset_size"], SETTING["max_batch_size"]
@@ -87,36 +89,74 @@ def test_the_search_finds_what_a_grid_finds(planned: Plan, name: str, overflow: 
     assert found >= best * 0.97  # the grid is fine enough to say something
 
 
+def table_rows(text: str) -> list[list[str]]:
+    """Cells of the options' lines, parts side by side again, without the star."""
+    _, *parts = text.split("\noption")
+    lines = [[line.replace(" *", "").split() for line in part.splitlines()[1:] if line.split()] for part in parts]
+    named = [[cells for cells in part if cells[0] in NAMES] for part in lines]
+    return [[*first, *(cell for other in rest for cell in other[1:])] for first, *rest in zip(*named, strict=True)]
+
+
 def test_the_table_is_plain_text_with_every_option_and_fits_a_terminal(planned: Plan) -> None:
     title, *lines = planned.table().splitlines()
-    assert title.startswith(f"dataset_size=3000, epsilon=2.0, delta=1e-05, {planned.adjacency};")
+    assert title == f"dataset_size=3000, epsilon=2.0, delta=1e-05, {planned.adjacency}; * best of fixed shape"
     assert len(lines) == 2 + len(planned.options)
     assert len({len(line) for line in lines[1:]}) == 1
-    assert max(len(title), *map(len, lines)) <= 100
+    assert max(len(title), *map(len, lines)) <= 80
     assert sum(" * " in line for line in lines) == 1
-    assert lines[0].split() == ["rows", "noise/", "x"]
-    assert lines[1].split() == ["option", "batch", "steps", "probability", "noise", "used", "overflow", "example", "ideal",
-                                "epsilon"]  # fmt: skip
+    assert lines[0].split() == ["mean", "sampling", "rows", "x"]
+    assert lines[1].split() == ["option", "batch", "batch", "steps", "chance", "noise", "epsilon", "used", "ideal"]
 
 
-def test_figures_copied_from_the_table_meet_the_target(planned: Plan) -> None:
-    for line, option in zip(planned.table().splitlines()[3:], planned.options, strict=True):
-        name, _, steps, probability, noise, *_, epsilon = line.replace(" *", "").replace(" %", "").split()
+@pytest.mark.parametrize("width", [80, 60, 40, 20])
+def test_figures_copied_from_the_table_meet_the_target_at_every_width(planned: Plan, width: int) -> None:
+    rows = table_rows(planned.table(width))
+    assert rows == table_rows(planned.table(1_000))
+    for row, option in zip(rows, planned.options, strict=True):
+        name, _, mean, steps, probability, noise, epsilon, used, ratio = row
         assert name == option.name
+        assert float(mean) == pytest.approx(option.expected_batch_size, abs=0.051)
+        assert float(used.rstrip("%")) == pytest.approx(100 * option.utilization, abs=0.051)
         assert Decimal(probability) <= Decimal(option.scheme.sampling_probability)
         assert Decimal(noise) >= Decimal(option.noise_multiplier)
         assert Decimal(epsilon) >= Decimal(option.epsilon)
-        scheme = replace(option.scheme, sampling_probability=float(probability))
-        copied = account(scheme, noise_multiplier=float(noise), steps=int(steps), adjacency=planned.adjacency,
-                         analysis=option.analysis)  # fmt: skip
-        assert copied.epsilon(planned.delta) <= planned.epsilon
+        assert [len(text.lstrip("0.").replace(".", "")) for text in (probability, noise, epsilon, ratio)] == [
+            5,
+            6,
+            6,
+            4,
+        ]  # zeros are kept
+        if width == 80:
+            scheme = replace(option.scheme, sampling_probability=float(probability))
+            copied = account(scheme, noise_multiplier=float(noise), steps=int(steps), adjacency=planned.adjacency,
+                             analysis=option.analysis)  # fmt: skip
+            assert copied.epsilon(planned.delta) <= planned.epsilon
 
 
-def test_the_table_of_a_large_run_fits_a_terminal_too(planned: Plan) -> None:
+@pytest.mark.parametrize("width", [80, 60])
+def test_the_table_of_a_large_run_fits_a_terminal_too(planned: Plan, width: int) -> None:
     option = replace(planned.best, steps=10_000_000, max_batch_size=1_048_576, noise_multiplier=123.456789,
                      scheme=CappedPoisson(10**9, 1.23456789e-7, 200))  # fmt: skip
-    large = replace(planned, dataset_size=10**9, options=(option,))
-    assert max(map(len, large.table().splitlines())) <= 100
+    large = replace(
+        planned, dataset_size=10**9, options=(option,), skipped=("union (batch 3, 5 steps): " + "why " * 30,)
+    )
+    assert max(map(len, large.table(width).splitlines())) <= width
+    for figure in ("10000000", "1048576", "123.457", "1.2345e-07"):
+        assert figure in large.table(width)
+
+
+def test_a_plan_shows_briefly_in_a_console_and_as_a_table_in_a_notebook(planned: Plan) -> None:
+    text = repr(planned)
+    assert len(text) < 160
+    assert f"best={planned.best.name}: noise_multiplier=" in text
+    assert "epsilon=2.0, delta=1e-05" in text
+    page = planned._repr_html_()
+    assert page.count("<tr>") == 1 + len(planned.options)
+    assert f"<td><b>{planned.best.name}</b></td>" in page
+    for option in planned.options:
+        assert round_up(option.noise_multiplier, 6, zeros=True) in page
+    with pytest.raises(InvalidArgumentError, match="width=3 is below 20"):
+        planned.table(3)
 
 
 def test_to_dict_is_json_and_leads_back_to_the_options(planned: Plan) -> None:
@@ -128,6 +168,7 @@ def test_to_dict_is_json_and_leads_back_to_the_options(planned: Plan) -> None:
         assert entry["sampling_probability"] == option.scheme.sampling_probability
 
 
+@pytest.mark.long
 def test_several_batches_at_equal_hardware_epochs_cost_the_same() -> None:
     found = plan(
         dataset_size=3_000, max_batch_size=[50, 100], hardware_epochs=4, epsilon=2.0, delta=1e-5, adjacency="zero-out"
@@ -203,6 +244,7 @@ def test_a_plan_is_frozen(planned: Plan) -> None:
     assert replace(planned, epsilon=1.0).best is planned.best
 
 
+@pytest.mark.long
 def test_a_target_that_no_strategy_meets_is_said_so_by_class() -> None:
     with pytest.raises(NoSolutionError, match="cannot be met by any strategy"):
         plan(dataset_size=1_000, max_batch_size=900, steps=10**7, epsilon=1e-9, delta=1e-30, adjacency="add-remove")

@@ -49,6 +49,7 @@ def test_every_strategy_spends_the_same_rows(strategy: Strategy) -> None:
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES, ids=lambda one: one.name)
+@pytest.mark.long
 def test_no_neighbouring_probability_is_less_noisy(strategy: Strategy) -> None:
     found = best_option(TARGET, strategy, HARDWARE, 400)
     assert found is not None

@@ -30,6 +30,7 @@ def test_passes_the_true_sampler(name, key):
     assert report.summary().startswith("passed: 400 batches")
 
 
+@pytest.mark.long
 def test_false_alarms_are_as_rare_as_promised():
     scheme = filet.CappedPoisson(200, 0.1, 22)
     reports = [audit(scheme.sampler(key), scheme, steps=120, significance=0.05) for key in range(200)]
@@ -101,3 +102,16 @@ def test_refuses_an_endless_sampler_and_a_rank_s_share():
     for share in (scheme.sampler(0).shard(0, 2), scheme.sampler(0).shard(0, 2).batches(10)):
         with pytest.raises(filet.InvalidArgumentError, match="rank"):
             audit(share, scheme, steps=10)
+
+
+def test_a_notebook_shows_every_check_and_the_verdict():
+    scheme = filet.CappedPoisson(1_000, 0.05, 60)
+    for batches, verdict in (
+        (scheme.sampler(key=1), "passed: 300 batches"),
+        ([np.arange(50)] * 300, "FAILED: 300 batches"),
+    ):
+        report = audit(batches, scheme, steps=300)
+        page = report._repr_html_()
+        assert verdict in page
+        assert page.count("<td>ok</td>") + page.count("<td>fail</td>") == len(report.checks)
+        assert page.count("<td>fail</td>") == len(report.failures)

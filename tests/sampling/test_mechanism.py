@@ -12,7 +12,7 @@ from scipy import stats
 
 from filet.errors import InvalidArgumentError
 from filet.sampling.keys import Key
-from filet.sampling.mechanism import _clipped, add_noise, exact_sum, noisy_sum
+from filet.sampling.mechanism import _clipped, exact_sum, noisy_sum
 from filet.sampling.noise import rounded_normals
 from filet.sampling.streams import Purpose, open_source
 from filet.scheme import CappedPoisson
@@ -195,49 +195,6 @@ def test_noise_too_small_for_the_grid_still_rounds_exactly():
     assert stats.binomtest(int((units != 0).sum()), units.size, 2 * stats.norm.sf(1)).pvalue > P_VALUE
 
 
-# --- noise for other sums --------------------------------------------------------------------------------------------
-
-
-def test_add_noise_gives_what_noisy_sum_gives():
-    """With norm 1 and rows on the grid, summed by someone else."""
-    rows = np.random.default_rng(2).integers(-5, 6, (4, 6)) / 16
-    sampler = ONE.sampler(KEY)
-    for sigma in (0.0, 0.3, 1.0, 40.0):
-        expected = noisy_sum(rows, ONE, noise_multiplier=sigma, key=KEY, step=3)
-        assert np.array_equal(add_noise(rows.sum(axis=0), sampler, noise_multiplier=sigma, step=3), expected)
-    shard = sampler.shard(1, 2)
-    assert np.array_equal(add_noise(rows.sum(axis=0), shard, noise_multiplier=40.0, step=3), expected)
-
-
-@pytest.mark.parametrize("norm", [1e-3, 0.7, 1.0, 5.0, 1e6])
-def test_added_noise_scales_with_the_clip_norm(norm):
-    total = np.full((30, 200), 0.25 * norm)
-    noisy = add_noise(total, ONE.sampler(KEY), noise_multiplier=1.5, step=1, clip_norm=norm)
-    assert noisy.shape == total.shape
-    assert stats.kstest((noisy - total).ravel() / norm, stats.norm(scale=1.5).cdf).pvalue > P_VALUE
-
-
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        ({"total": [math.inf]}, "total holds inf, above max_batch_size"),
-        ({"total": [math.nan]}, "total holds nan"),
-        ({"total": [4.1]}, r"total holds 4\.1, above max_batch_size \* clip_norm = 4"),
-        ({"total": ["a"]}, "total=.* is not a number"),
-        ({"clip_norm": 0.0}, r"clip_norm=0\.0 is not in \(0, inf\)"),
-        ({"clip_norm": math.inf}, r"clip_norm=inf is not in \(0, inf\)"),
-        ({"noise_multiplier": math.inf}, "noise_multiplier=inf"),
-        ({"step": -1}, "step=-1 is below 0"),
-        ({"sampler": None}, "sampler=None is not a Sampler"),
-    ],
-)
-def test_add_noise_refuses_what_is_no_sum_of_clipped_gradients(change, message):
-    arguments = {"total": [0.5], "sampler": ONE.sampler(KEY), "noise_multiplier": 1.0, "step": 0} | change
-    with pytest.raises(InvalidArgumentError, match=message) as error:
-        add_noise(arguments.pop("total"), arguments.pop("sampler"), **arguments)
-    assert "\n" not in str(error.value)
-
-
 # --- many calls ------------------------------------------------------------------------------------------------------
 
 DRAWS = 8_000
@@ -367,6 +324,7 @@ def antipodal_pair(scheme, adjacency):
 
 @pytest.mark.parametrize("adjacency", NEIGHBOURS)
 @pytest.mark.parametrize("scheme", SCHEMES[:2], ids=lambda s: s.overflow.value)
+@pytest.mark.long
 def test_an_audit_never_finds_more_than_is_proven(scheme, adjacency):
     """Antipodal data, one step: the measured delta is below the proven one, and close to the true one."""
     one, two = antipodal_pair(scheme, adjacency)

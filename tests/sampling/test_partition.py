@@ -19,6 +19,7 @@ from filet.scheme import CappedPoisson
 
 @pytest.mark.parametrize("overflow", ["truncate", "reject"])
 @pytest.mark.parametrize("n", [4, 5])
+@pytest.mark.long
 def test_two_steps_of_a_cycle_have_their_exact_joint_law(n, overflow):
     """Over keys: the partition is uniform, the remainder is left out, and the groups are drawn from in turn."""
     law = Counter()

@@ -95,6 +95,7 @@ def test_catches_remainders_that_are_carried_over():
     ],
     ids=str,
 )
+@pytest.mark.long
 def test_new_checks_raise_no_more_false_alarms_than_stated(scheme, steps):
     rng = np.random.default_rng(9)
     found = {"mean size": [], "sizes after full batches": []}

@@ -148,3 +148,25 @@ def test_progress_rises_to_one_in_every_kind():
         shares = [share for share, _ in seen]
         assert shares == sorted(shares)
         assert (shares[0], seen[-1]) == (0.0, (1.0, "done"))
+
+
+def test_the_steps_of_a_run_end_with_what_it_costs():
+    accountant = filet.Accountant("replace-one")
+    accountant.compose(filet.CappedPoisson(1_000, 0.05, 60), 2.0, 6)
+    accountant.compose(filet.CappedPoisson(1_000, 0.05, 80, "reject"), 3.0, 4)
+    accountant.compose_gaussian(9.0)
+    found = columns.epsilon_of_run(accountant.curve(), delta=1e-5, points=6)
+    assert found["steps"].tolist() == [0, 2, 4, 6, 8, 10]
+    alone = filet.Accountant("replace-one")
+    alone.compose_gaussian(9.0)
+    assert found["epsilon_run"][0] == alone.epsilon(1e-5)
+    assert found["epsilon_run"][-1] == accountant.epsilon(1e-5)
+    assert (np.diff(found["epsilon_run"]) > 0).all()
+
+
+def test_without_a_cap_the_sizes_are_those_of_poisson_batches():
+    found = columns.batch_sizes(filet.CappedPoisson.uncapped(60_000, 256 / 60_000))
+    assert "max_batch_size" not in found.marks
+    assert "no cap" in found.assumptions
+    assert found["size"][-1] < 400
+    assert found["probability"].sum() == pytest.approx(1.0, abs=1e-8)

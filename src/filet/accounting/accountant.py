@@ -6,17 +6,17 @@ import math
 import os
 import threading
 from dataclasses import replace
-from typing import Any
-
-from numpy.typing import ArrayLike
+from typing import Any, overload
 
 from .. import _checks
+from .._checks import Number, Numbers
 from .._public import public
 from ..errors import InvalidArgumentError, StateError
 from ..scheme import CappedPoisson
 from .curve import PrivacyCurve
+from .proving.loss_law import Array
 from .state import as_state, check_steps, from_state, read_state, sealed, unsealed, upgraded, write_state
-from .terms import Adjacency, Analysis, Phase
+from .terms import Adjacency, AdjacencyName, Analysis, AnalysisName, Phase
 
 
 @public
@@ -24,26 +24,30 @@ def account(
     scheme: CappedPoisson,
     *,
     noise_multiplier: float,
-    steps: int,
-    adjacency: Adjacency | str,
-    analysis: Analysis | str = Analysis.REFINED,
+    steps: int | None = None,
+    epochs: float | None = None,
+    adjacency: Adjacency | AdjacencyName,
+    analysis: Analysis | AnalysisName = Analysis.REFINED,
 ) -> PrivacyCurve:
     """The privacy of `steps` training steps that each release a noisy sum over a capped Poisson batch.
 
     >>> scheme = CappedPoisson(60_000, 256 / 60_000, 256, overflow="reject")
-    >>> round(account(scheme, noise_multiplier=1.0, steps=14_000, adjacency="zero-out").epsilon(1e-5), 3)
-    2.741
+    >>> curve = account(scheme, noise_multiplier=1.0, steps=14_000, adjacency="zero-out")
+    >>> from filet import round_up
+    >>> round_up(curve.epsilon(delta=1e-5), 4)  # an upper bound is never rounded down
+    '2.741'
 
     Arguments:
         scheme: how batches are drawn.
         noise_multiplier: standard deviation of the Gaussian noise on the sum, divided by the clipping norm.
-        steps: number of training steps.
+        steps: number of training steps. Or:
+        epochs: passes over the data, by expected draws before the cap (`scheme.steps_of_epochs`).
         adjacency: "add-remove", "zero-out" or "replace-one".
         analysis: "refined" (the default, the tightest), or, to compare, "swap" (Theorem 2 alone), "note" (Theorems 3.1, 3.3 and 3.4 of
             Ganesh, 2025) or "union" (plain Poisson plus the chance of any overflow).
     """
     accountant = Accountant(adjacency)
-    accountant.compose(scheme, noise_multiplier, steps, analysis=analysis)
+    accountant.compose(scheme, noise_multiplier, steps, epochs=epochs, analysis=analysis)
     return accountant.curve()
 
 
@@ -55,14 +59,15 @@ class Accountant:
     >>> scheme = CappedPoisson(60_000, 256 / 60_000, 300)
     >>> accountant.compose(scheme, noise_multiplier=1.0, steps=1_000)
     >>> accountant.compose_gaussian(noise_multiplier=5.0)
-    >>> round(accountant.epsilon(delta=1e-5), 3)
-    1.04
+    >>> from filet import round_up
+    >>> round_up(accountant.epsilon(delta=1e-5), 3)
+    '1.05'
 
     Under add-remove adjacency the guarantee is for data sets of one public size (`dataset_size`, the larger of the two
     neighbours), so all schemes must agree on it.
     """
 
-    def __init__(self, adjacency: Adjacency | str) -> None:
+    def __init__(self, adjacency: Adjacency | AdjacencyName) -> None:
         self.adjacency = _checks.choice("adjacency", adjacency, Adjacency)
         self._phases: list[Phase] = []
         self._releases: dict[float, int] = {}
@@ -84,17 +89,18 @@ class Accountant:
         self,
         scheme: CappedPoisson,
         noise_multiplier: float,
-        steps: int,
+        steps: int | None = None,
         *,
-        analysis: Analysis | str = Analysis.REFINED,
+        epochs: float | None = None,
+        analysis: Analysis | AnalysisName = Analysis.REFINED,
     ) -> None:
-        """Add `steps` training steps."""
+        """Add `steps` training steps, or those of `epochs` passes over the data (`scheme.steps_of_epochs`)."""
         if not isinstance(scheme, CappedPoisson):
             raise _checks.fail(f"scheme={_checks.show(scheme)} is not a CappedPoisson; pass filet.CappedPoisson(...)")
         phase = Phase(
             scheme,
             _checks.noise_multiplier(noise_multiplier),
-            _checks.step_count(steps),
+            scheme.checked_steps(steps, epochs),
             _checks.choice("analysis", analysis, Analysis),
         )
         with self._lock:
@@ -136,12 +142,20 @@ class Accountant:
                 self._curve = PrivacyCurve(self._phases, sorted(self._releases.items()), self.adjacency)
             return self._curve
 
-    def epsilon(self, delta: ArrayLike) -> Any:
-        """Certified upper bound of epsilon at delta."""
+    @overload
+    def epsilon(self, delta: Number) -> float: ...
+    @overload
+    def epsilon(self, delta: Numbers) -> Array: ...
+    def epsilon(self, delta: Number | Numbers) -> float | Array:
+        """Certified upper bound of epsilon at delta; a float, or an array for an array."""
         return self.curve().epsilon(delta)
 
-    def delta(self, epsilon: ArrayLike) -> Any:
-        """Certified upper bound of delta at epsilon."""
+    @overload
+    def delta(self, epsilon: Number) -> float: ...
+    @overload
+    def delta(self, epsilon: Numbers) -> Array: ...
+    def delta(self, epsilon: Number | Numbers) -> float | Array:
+        """Certified upper bound of delta at epsilon; a float, or an array for an array."""
         return self.curve().delta(epsilon)
 
     def __repr__(self) -> str:
@@ -149,6 +163,12 @@ class Accountant:
         return (
             f"Accountant({self.adjacency}, dataset_size={self.dataset_size}, phases={len(self._phases)}, steps={steps})"
         )
+
+    def __eq__(self, other: object) -> bool:
+        """Whether both hold the same: adjacency, phases and releases."""
+        return self.state_dict() == other.state_dict() if isinstance(other, Accountant) else NotImplemented
+
+    __hash__ = None  # type: ignore[assignment]  # it changes as it is used
 
     def __reduce__(self) -> tuple[Any, ...]:
         return Accountant.from_state_dict, (self.state_dict(),)

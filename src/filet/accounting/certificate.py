@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from .. import _checks
+from .._progress import Progress
 from ..errors import FiletError, MissingExtraError, NotCertifiedError
 from ..scheme import Overflow
 from .proving.theorems import lending_step
@@ -43,7 +45,14 @@ Profile = Callable[[arb, int], arb]
 Rows = list[list[int] | None]  # for each node [tilt * 2^20, shares * 4096, ...], or None where nothing is lent
 
 
-def certificate(curve: PrivacyCurve, delta: float) -> dict[str, Any]:
+def certificate(
+    curve: PrivacyCurve,
+    delta: float,
+    *,
+    max_seconds: float = 600.0,
+    max_bytes: float = 2e9,
+    progress: Progress | None = None,
+) -> dict[str, Any]:
     """A claim that `curve`'s run is (epsilon, delta)-private, as plain JSON, with a witness for `filet.checking.check`.
 
     >>> import filet
@@ -58,15 +67,25 @@ def certificate(curve: PrivacyCurve, delta: float) -> dict[str, Any]:
 
     Guarantees: the checker accepts what is returned (it was run), and epsilon is at most max(0.1 %, 1e-4) above
     `curve.epsilon(delta)`: what the checker's lattice of losses costs. Nothing secret is in it: no key, no data, only the
-    run's public parameters. Raises `NotCertifiedError` where no such proof was found, or the run has no finite epsilon.
+    run's public parameters. Raises `NotCertifiedError` where no such proof was found, or the run has no finite epsilon, and
+    before it starts where it would take too long or too much memory, with the estimate.
+
+    Arguments:
+        curve: the run.
+        delta: the delta of the claim.
+        max_seconds: what making and checking it may take, as estimated.
+        max_bytes: the memory that it may take, as estimated.
+        progress: called with the share of the work done and with what comes next.
     """
+    max_seconds = _checks.real("max_seconds", max_seconds, rule="of seconds", remedy="pass what it may take")
+    max_bytes = _checks.real("max_bytes", max_bytes, rule="of bytes", remedy="pass what it may take")
     bound = curve.epsilon_bounds(delta).upper
     if not math.isfinite(bound):
         raise NotCertifiedError(f"the run has no finite epsilon at delta={delta!r}, so there is nothing to certify")
     if curve.exposed:
         raise NotCertifiedError("some step has noise_multiplier=0.0, which no certificate covers; add noise")
     try:
-        claim, _ = certified(Plan.guess(curve, float(delta), bound))
+        claim, _ = certified(Plan.guess(curve, float(delta), bound), max_seconds, max_bytes, progress)
     except FiletError:
         raise
     except ValueError as error:  # the checker's own limits
@@ -74,12 +93,25 @@ def certificate(curve: PrivacyCurve, delta: float) -> dict[str, Any]:
     return claim
 
 
-def certified(plan: Plan) -> tuple[dict[str, Any], float]:
+def certified(
+    plan: Plan, max_seconds: float = math.inf, max_bytes: float = math.inf, progress: Progress | None = None
+) -> tuple[dict[str, Any], float]:
     """A claim that the checker accepts, and how far its epsilon lies above the plan's, relatively."""
+    done = 0.0
+
+    def told(label: str, end: float) -> Callable[[float], None]:
+        return lambda share: progress(done + (end - done) * share, label) if progress else None
+
     for _ in range(6):
-        claim, cost = plan.claim()
+        seconds, size = plan.estimate()
+        if seconds > max_seconds or size > max_bytes:
+            raise NotCertifiedError(
+                f"this certificate may take {seconds:.0f} s and {size / 1e6:.0f} MB; pass larger max_seconds and max_bytes"
+            )
+        claim, cost = plan.claim(told("composing", (1 + done) / 2))
+        done = (1 + done) / 2
         if cost <= 0.9 * LARGEST_COST:
-            verdict = check(claim, max_seconds=math.inf, max_bytes=math.inf)
+            verdict = check(claim, max_seconds=math.inf, max_bytes=math.inf, progress=told("checking", 1.0))
             if verdict.ok:
                 return claim, cost
             raise NotCertifiedError(f"the checker refuses its own epsilon ({verdict.reason}); report these parameters")
@@ -215,16 +247,31 @@ class Plan:
             sides.append(side)
         return [-k for k in reversed(sides[0])] + [0] + sides[1]
 
-    def claim(self) -> tuple[dict[str, Any], float]:
-        """The claim at the smallest epsilon that the checker proves, and how far that lies above the bound, relatively."""
+    def _witness(self) -> tuple[int, list[list[int]], int]:
+        """The bits of the masses, the nodes of each phase and of Gaussian releases, and the widest span of them."""
         found = [self.nodes(*ends) for ends in self.ranges]
         grids = [[] if dense else found.pop(0) for dense in self.dense] + [found.pop() if found else []]
         rounds = Claim(self._signed("0", 64, _WIDE, grids)).rounds
         span = max(grid[-1] - grid[0] for grid in [[0, 1], *grids] if grid)
-        bits = int(-math.log2(self.delta) + math.log2(rounds + 1) + math.log2(span + 2)) + 30
+        return int(-math.log2(self.delta) + math.log2(rounds + 1) + math.log2(span + 2)) + 30, grids, span
+
+    def witnessed(self, window: int) -> dict[str, Any]:
+        """A claim at the plan's own epsilon, for composed losses of at most `window` nodes; whether it is proven is open."""
+        bits, grids, span = self._witness()
+        return self._signed(rounded_up(self.bound), bits, max(window, span + 1), grids)
+
+    def estimate(self) -> tuple[float, float]:
+        """About the seconds and the bytes that making and checking the claim takes."""
+        reach = 2 * self.bound + max((high - low for low, high in self.ranges), default=0.0)
+        one = Claim(self.witnessed(int(reach / self.spacing) + 2))
+        return 2 * one.seconds, one.bytes
+
+    def claim(self, progress: Callable[[float], None] = lambda share: None) -> tuple[dict[str, Any], float]:
+        """The claim at the smallest epsilon that the checker proves, and how far that lies above the bound, relatively."""
+        bits, grids, span = self._witness()
         one = Claim(self._signed("0", bits, _WIDE, grids))
         with ctx.workprec(one.precision):
-            composed = one.compose(lambda share: None)
+            composed = one.compose(progress)
             epsilon = _smallest(lambda e: bool(one.delta_at(composed, e) <= arb(one.delta)), self.bound)
         window = 2 * max([len(law.masses) for law in composed] + [span, 1])
         return self._signed(epsilon, bits, window, grids), (float(epsilon) - self.bound) / max(self.bound, 0.1)

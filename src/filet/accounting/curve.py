@@ -5,20 +5,25 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Callable, Sequence
-from typing import Any, ParamSpec, TypeVar
+from functools import cached_property
+from typing import Any, ParamSpec, TypeVar, overload
 
 import numpy as np
-from numpy.typing import ArrayLike
 
 from .. import _checks
+from .._checks import Number, Numbers
+from .._numbers import round_up
+from .._progress import Progress
 from .._public import public
+from .._tables import html_table
 from ..errors import FiletError, NotCertifiedError
+from .many import deltas, deltas_each, epsilons, power_tables, powers
 from .proving.combining import squared_shift
 from .proving.loss_law import Array
 from .run import Run
 from .searching.refinement import wide
 from .state import as_state, from_state
-from .terms import Adjacency, Analysis, Bounds, Phase
+from .terms import Adjacency, Analysis, Bounds, Brackets, Phase
 
 _P = ParamSpec("_P")
 _T = TypeVar("_T")
@@ -101,30 +106,80 @@ class PrivacyCurve:
         size = "any" if self.dataset_size is None else self.dataset_size
         return f"PrivacyCurve({self.adjacency}, dataset_size={size}, steps={self.steps}, analysis={analyses})"
 
-    @certified
-    def epsilon(self, delta: ArrayLike) -> Any:
-        """Certified upper bound of epsilon at delta in (0, 1); a float, or an array for an array."""
-        return _map(lambda d: self.epsilon_bounds(d).upper, _checks.delta_array(delta))
+    def _repr_html_(self) -> str:
+        """What was composed, and epsilon at deltas below 1 / dataset_size, for notebooks."""
+        rows = [
+            (
+                f"{phase.steps} steps",
+                f"noise multiplier {phase.noise_multiplier:g}, {phase.analysis} analysis; {phase.scheme.dataset_size}"
+                f" examples, mean draw {phase.scheme.poisson_batch_size:.1f},"
+                + (
+                    f" cap {phase.scheme.max_batch_size}, {phase.scheme.overflow}" if phase.scheme.capped else " no cap"
+                ),
+            )
+            for phase in self.phases
+        ]
+        rows += [(f"{count} Gaussian releases", f"noise multiplier {sigma:g}") for sigma, count in self.releases]
+        decade = math.floor(-math.log10(max((phase.scheme.dataset_size for phase in self.phases), default=1e5)))
+        for power in (decade, decade - 1, decade - 3):
+            try:
+                found = round_up(self.epsilon(10.0**power), zeros=True)
+            except NotCertifiedError:
+                found = "not certified"
+            rows.append((f"epsilon at delta = 1e{power:03d}", found))
+        return html_table(("", ""), rows, f"PrivacyCurve, {self.adjacency}")
 
+    @overload
+    def epsilon(self, delta: Number) -> float: ...
+    @overload
+    def epsilon(self, delta: Numbers) -> Array: ...
     @certified
-    def delta(self, epsilon: ArrayLike) -> Any:
+    def epsilon(self, delta: Number | Numbers) -> float | Array:
+        """Certified upper bound of epsilon at delta in (0, 1); a float, or an array for an array.
+
+        A thousand deltas of one call cost little more than a few: they share their computations, not their proofs.
+        """
+        return self.epsilon_bounds(delta).upper
+
+    @overload
+    def delta(self, epsilon: Number) -> float: ...
+    @overload
+    def delta(self, epsilon: Numbers) -> Array: ...
+    @certified
+    def delta(self, epsilon: Number | Numbers) -> float | Array:
         """Certified upper bound of delta at epsilon >= 0; a float, or an array for an array."""
-        return _map(lambda e: self.delta_bounds(e).upper, _checks.epsilon_array(epsilon))
+        return self.delta_bounds(epsilon).upper
 
+    @overload
+    def epsilon_bounds(self, delta: Number) -> Bounds: ...
+    @overload
+    def epsilon_bounds(self, delta: Numbers) -> Brackets: ...
     @certified
-    def epsilon_bounds(self, delta: float) -> Bounds:
-        """The interval that is proven to hold the analysis's exact epsilon at delta."""
-        value = float(_one("delta", _checks.delta_array(delta)))
-        return self._remember("epsilon", value, self._epsilon_bounds)
+    def epsilon_bounds(self, delta: Number | Numbers) -> Bounds | Brackets:
+        """The interval that is proven to hold the analysis's exact epsilon at delta; two arrays for an array."""
+        values = _checks.delta_array(delta)
+        if values.ndim == 0:
+            return self._remember("epsilon", float(values), self._epsilon_bounds)
+        return _shaped(_many(epsilons, self._run, values.ravel(), self._epsilon_bounds), values.shape)
 
+    @overload
+    def delta_bounds(self, epsilon: Number) -> Bounds: ...
+    @overload
+    def delta_bounds(self, epsilon: Numbers) -> Brackets: ...
     @certified
-    def delta_bounds(self, epsilon: float) -> Bounds:
-        """The interval that is proven to hold the analysis's exact delta at epsilon."""
-        value = float(_one("epsilon", _checks.epsilon_array(epsilon)))
-        return self._remember("delta", value, self._delta_bounds)
+    def delta_bounds(self, epsilon: Number | Numbers) -> Bounds | Brackets:
+        """The interval that is proven to hold the analysis's exact delta at epsilon; two arrays for an array."""
+        values = _checks.epsilon_array(epsilon)
+        if values.ndim == 0:
+            return self._remember("delta", float(values), self._delta_bounds)
+        return _shaped(_many(deltas, self._run, values.ravel(), self._delta_bounds), values.shape)
 
+    @overload
+    def true_positive_rate(self, false_positive_rate: Number) -> float: ...
+    @overload
+    def true_positive_rate(self, false_positive_rate: Numbers) -> Array: ...
     @certified
-    def true_positive_rate(self, false_positive_rate: ArrayLike) -> Any:
+    def true_positive_rate(self, false_positive_rate: Number | Numbers) -> float | Array:
         """The largest power of any attack that tells two neighbouring data sets apart, at a false positive rate.
 
         Valid whichever of the two is the null hypothesis; a float, or an array for an array.
@@ -133,10 +188,18 @@ class PrivacyCurve:
         rates = _checks.real_array("false_positive_rate", false_positive_rate, rule="in [0, 1]", remedy=remedy)
         if ((rates < 0) | (rates > 1)).any():
             raise _checks.fail(f"false_positive_rate={_checks.show(false_positive_rate)} is not in [0, 1]; {remedy}")
-        return _map(self._run.power, rates)
+        found = powers(self._run, self._power_tables, rates.ravel()).reshape(rates.shape)
+        return found if rates.ndim else float(found)
 
     @certified
-    def certificate(self, delta: float) -> dict[str, Any]:
+    def certificate(
+        self,
+        delta: float,
+        *,
+        max_seconds: float = 600.0,
+        max_bytes: float = 2e9,
+        progress: Progress | None = None,
+    ) -> dict[str, Any]:
         """The claim that the run is (epsilon, delta)-private, with a proof that others can check; plain JSON.
 
         >>> import filet
@@ -151,11 +214,12 @@ class PrivacyCurve:
 
         Guarantees: `filet.checking.check`, which uses ball arithmetic and nothing else of filet, has accepted it. Its
         epsilon is at most max(0.1 %, 1e-4) above `epsilon(delta)`, or `NotCertifiedError` is raised. Nothing secret is
-        in it. Needs `pip install 'filet[check]'`, and takes seconds.
+        in it. Needs `pip install 'filet[check]'`, and takes seconds; what is estimated to take more than `max_seconds` or
+        `max_bytes` is refused before it starts. `progress` is called with the share of the work done and a label.
         """
         from .certificate import certificate
 
-        return certificate(self, delta)
+        return certificate(self, delta, max_seconds=max_seconds, max_bytes=max_bytes, progress=progress)
 
     @property
     def overflow(self) -> float:
@@ -182,10 +246,21 @@ class PrivacyCurve:
             _one("epsilon", _checks.epsilon_array(epsilon)), _one("delta", _checks.delta_array(delta))
         )
 
+    @overload
+    def delta_bounds_each_direction(self, epsilon: Number) -> list[Bounds]: ...
+    @overload
+    def delta_bounds_each_direction(self, epsilon: Numbers) -> list[Brackets]: ...
     @certified
-    def delta_bounds_each_direction(self, epsilon: float) -> list[Bounds]:
+    def delta_bounds_each_direction(self, epsilon: Number | Numbers) -> list[Bounds] | list[Brackets]:
         """`delta_bounds` of either order of the neighbours; one entry if both are the same; for showing."""
-        return self._run.delta_each(_one("epsilon", _checks.epsilon_array(epsilon)))
+        values = _checks.epsilon_array(epsilon)
+        if values.ndim == 0:
+            return self._run.delta_each(float(values))
+        return [_shaped(one, values.shape) for one in deltas_each(self._run, values.ravel())]
+
+    @cached_property
+    def _power_tables(self) -> list[Array]:
+        return power_tables(self._run)
 
     def _remember(self, kind: str, value: float, compute: Callable[[float], Bounds]) -> Bounds:
         key = (kind, value)
@@ -215,7 +290,17 @@ def _one(name: str, array: Array) -> float:
     return float(array)
 
 
-def _map(function: Callable[[float], float], values: Array) -> Any:
-    if values.ndim == 0:
-        return float(function(float(values)))
-    return np.array([function(float(v)) for v in values.ravel()]).reshape(values.shape)
+def _many(ask: Callable[[Run, Array], Brackets], run: Run, values: Array, one: Callable[[float], Bounds]) -> Brackets:
+    """Many questions at once; those that are refused, or stay wide, are asked again one by one, to say why."""
+    try:
+        found = ask(run, values) if values.size else Brackets(values, values)
+    except ArithmeticError:
+        found = Brackets(np.zeros(values.shape), np.full(values.shape, np.nan))
+    unknown = np.isnan(found.upper) | (wide(found) if ask is epsilons else False)
+    for i in np.flatnonzero(unknown):
+        found.lower[i], found.upper[i] = one(float(values[i]))
+    return found
+
+
+def _shaped(found: Brackets, shape: tuple[int, ...]) -> Brackets:
+    return Brackets(*(one.reshape(shape) for one in found))

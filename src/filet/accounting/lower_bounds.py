@@ -7,6 +7,7 @@ below. What is left out (far components, far cells) is taken off P and added to 
 
 from __future__ import annotations
 
+import contextlib
 import math
 
 import numpy as np
@@ -14,6 +15,7 @@ from scipy.special import ndtr
 
 from .. import _checks
 from .._public import public
+from ..errors import NotCertifiedError
 from ..scheme import CappedPoisson
 from .accountant import account
 from .attacks import WEIGHT_ERROR, Attack, attack
@@ -25,7 +27,7 @@ from .proving.view import View
 from .searching.budget import Budget
 from .searching.guesses import guess_epsilon
 from .searching.newton import narrow
-from .terms import Adjacency, Phase
+from .terms import Adjacency, AdjacencyName, Phase
 
 _CELL = 0.02  # standard deviations; merging such cells costs about _CELL^2 / 12 of epsilon
 _PLANE_CELL = 0.08  # the same where cells have two dimensions
@@ -34,6 +36,8 @@ _COARSE = 5.0  # factor for a first look
 _MOST_CELLS = 600_000
 _OUTCOMES = 1_200
 _PROOFS = 6
+_LITTLE_NOISE = 0.2  # below, losses are so large that masses of cells underflow
+_RATE_ERROR = 1e-9  # relative, of an inclusion probability
 _TINY = 1e-4  # epsilons below this are not worth a composition
 # The family: a share of the others, and minus the cosine of their angle to x_1.
 _FAMILY = (
@@ -48,15 +52,18 @@ def epsilon_lower_bound(
     scheme: CappedPoisson,
     *,
     noise_multiplier: float,
-    steps: int,
-    adjacency: Adjacency | str,
+    steps: int | None = None,
+    epochs: float | None = None,
+    adjacency: Adjacency | AdjacencyName,
     delta: float,
 ) -> float:
     """An epsilon that the run provably exceeds at `delta`: the best of a family of explicit attacks.
 
     >>> scheme = CappedPoisson(60_000, 256 / 60_000, 256, overflow="reject")
-    >>> round(epsilon_lower_bound(scheme, noise_multiplier=1.0, steps=14_000, adjacency="zero-out", delta=1e-5), 2)
-    2.7
+    >>> lower = epsilon_lower_bound(scheme, noise_multiplier=1.0, steps=14_000, adjacency="zero-out", delta=1e-5)
+    >>> from filet._numbers import round_down
+    >>> round_down(lower, 3)
+    '2.7'
 
     Guarantees: there are two neighbouring data sets whose outputs are not (epsilon, delta)-indistinguishable for any
     epsilon below the result; numerical errors are accounted for downwards. So the true epsilon lies between this and
@@ -66,14 +73,15 @@ def epsilon_lower_bound(
     Arguments:
         scheme: how batches are drawn.
         noise_multiplier: standard deviation of the Gaussian noise on the sum, divided by the clipping norm.
-        steps: number of training steps.
+        steps: number of training steps. Or:
+        epochs: passes over the data, by expected draws before the cap (`scheme.steps_of_epochs`).
         adjacency: "add-remove", "zero-out" or "replace-one".
         delta: one probability in (0, 1).
     """
     if not isinstance(scheme, CappedPoisson):
         raise _checks.fail(f"scheme={_checks.show(scheme)} is not a CappedPoisson; pass filet.CappedPoisson(...)")
     sigma = _checks.noise_multiplier(noise_multiplier)
-    steps = _checks.step_count(steps)
+    steps = scheme.checked_steps(steps, epochs)
     adjacency = _checks.choice("adjacency", adjacency, Adjacency)
     deltas = _checks.delta_array(delta)
     if deltas.ndim:
@@ -91,7 +99,30 @@ def epsilon_lower_bound(
         # Plain Poisson sampling: with all others zero, the neighbours are the dominating pair itself.
         curve = account(scheme, noise_multiplier=sigma, steps=steps, adjacency=adjacency)
         return curve.epsilon_bounds(goal).lower
-    return _best(scheme, sigma, rounds, adjacency, math.log(goal))
+    best = _best(scheme, sigma, rounds, adjacency, math.log(goal))
+    return max(best, _lone(scheme, sigma, rounds, adjacency, goal)) if sigma < _LITTLE_NOISE else best
+
+
+def _lone(scheme: CappedPoisson, sigma: float, rounds: int, adjacency: Adjacency, delta: float) -> float:
+    """What attacks lose whose pair is that of plain Poisson sampling at the rate of inclusion; the engine knows it, in logarithms.
+
+    With all others zero, x_1 in the batch is all that shows. Where every batch is full (probability 1) and all others are
+    -x_1, a batch without x_1, and every one of the neighbour's, sums to -cap, and one with it lies a distance of 2 away.
+    """
+    rate = scheme.inclusion_probability * (1.0 - _RATE_ERROR)  # a lower rate loses less: the rest is post-processing
+    if not rate > 0.0:
+        return 0.0
+    pairs = [(sigma, Adjacency.REPLACE_ONE if adjacency is Adjacency.REPLACE_ONE else Adjacency.ZERO_OUT)]
+    exact = 2.0 * (0.5 * sigma) == sigma  # the least floats have no half
+    if scheme.sampling_probability == 1.0 and adjacency is not Adjacency.ZERO_OUT and exact:
+        pairs.append((0.5 * sigma, Adjacency.ZERO_OUT))
+    best = 0.0
+    for noise, relation in pairs:
+        plain = CappedPoisson.uncapped(scheme.dataset_size, rate)
+        with contextlib.suppress(NotCertifiedError):
+            curve = account(plain, noise_multiplier=noise, steps=rounds, adjacency=relation)
+            best = max(best, curve.epsilon_bounds(delta).lower)
+    return best
 
 
 @np.errstate(over="ignore", divide="ignore", invalid="ignore")  # what comes out is checked
@@ -243,7 +274,7 @@ def _epsilon(law: Discrete, rounds: int, log_delta: float) -> float:
         narrow(bracket, View([(law, rounds)], 0.0, above=False), guess, 1.0, Budget())
     except ArithmeticError:  # what one step proves is still true
         return best
-    return max(best, bracket.lower)
+    return max(best, bracket.bounds.lower)
 
 
 def _hopeless(law: Discrete, rounds: int, log_delta: float) -> bool:

@@ -4,22 +4,20 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import replace
-from functools import cached_property
 from typing import Protocol
 
 import numpy as np
 
 from .proving.closed_form import Gaussian
-from .proving.combining import added, chance, exposed, power, squared_shift, union_cost, worse
+from .proving.combining import added, chance, exposed, squared_shift, union_cost, worse
 from .proving.theorems import lending_step, loss_law
 from .searching.budget import Budget
+from .searching.crowds import MANY, Crowd
 from .searching.lending_shares import lenders
 from .searching.refinement import Direction, Exact, OneStepAnswers, Part
 from .terms import Adjacency, Analysis, Bounds, Phase
 
 _FAR = 1e12
-_MOST_LENDING = 50  # phases
 _CHANCE_ERROR = 1e-11  # relative, of the logarithm of a chance that is multiplied by numbers of steps
 # Extreme parameters overflow on the way to an answer or a refusal; what comes out is checked, so nobody needs warnings.
 _QUIET = np.errstate(over="ignore", divide="ignore", invalid="ignore")
@@ -57,11 +55,9 @@ class Run:
                 apart = 2.0 if adjacency is Adjacency.REPLACE_ONE else 1.0
                 gaussian.append((phase.noise_multiplier / apart, phase.rounds))
             else:
-                parts.append(_part(phase, adjacency))
+                parts.append(part_of(phase, adjacency))
         self.overflow, self.exposure = chance(overflow, _CHANCE_ERROR), chance(exposure, _CHANCE_ERROR)
-        self.directions = _directions(
-            _affordable(parts), squared_shift(gaussian), symmetric=adjacency is Adjacency.REPLACE_ONE
-        )
+        self.directions = _directions(parts, squared_shift(gaussian), symmetric=adjacency is Adjacency.REPLACE_ONE)
 
     @_QUIET
     def epsilon(self, delta: float) -> Bounds:
@@ -71,10 +67,10 @@ class Run:
         if self.exposure.upper >= delta:
             return Bounds(0.0, 0.0) if self.exposure.upper == delta and not self.directions else Bounds(0.0, math.inf)
         if self.overflow.upper == 0.0 and self.exposure.upper == 0.0:
-            return self._plain_epsilon(delta)
+            return self.plain_epsilon(delta)
         if self.overflow.upper == 0.0:
-            upper = self._plain_epsilon(delta - self.exposure.upper).upper
-            return Bounds(min(self._plain_epsilon(delta).lower, upper), upper)
+            upper = self.plain_epsilon(delta - self.exposure.upper).upper
+            return Bounds(min(self.plain_epsilon(delta).lower, upper), upper)
         return Bounds(self._union(delta, upper=False), self._union(delta - self.exposure.upper, upper=True))
 
     @_QUIET
@@ -82,8 +78,13 @@ class Run:
         """Bounds of delta(epsilon)."""
         if epsilon > _FAR:  # delta falls in epsilon; sums of squares would overflow further out
             return Bounds(self.exposure.lower, self.delta(_FAR).upper if not self.overflow.upper else 1.0)
-        parts = worse(direction.delta(epsilon) for direction in self.directions)
-        return self._whole(parts, epsilon)
+        if not self.directions:
+            return self._whole(Bounds(0.0, 0.0), epsilon)
+        best = self.directions[0].delta(epsilon)
+        for other in self.directions[1:]:
+            if not (best.lower > 0.0 and other.at_most(epsilon, best.lower)):
+                best = worse([best, other.delta(epsilon)])
+        return self._whole(best, epsilon)
 
     @_QUIET
     def delta_each(self, epsilon: float) -> list[Bounds]:
@@ -107,7 +108,9 @@ class Run:
         spare = delta - self.exposure.upper - union_cost(self.overflow, epsilon).upper
         return spare > 0.0 and all(direction.at_most(epsilon, spare) for direction in self.directions)
 
-    def _plain_epsilon(self, delta: float) -> Bounds:
+    @_QUIET
+    def plain_epsilon(self, delta: float) -> Bounds:
+        """Bounds of epsilon(delta) without overflows and exposure."""
         if not self.directions:
             return Bounds(0.0, 0.0)
         best = self.directions[0].epsilon(delta)
@@ -127,7 +130,7 @@ class Run:
             rest = delta - (cost.upper if upper else cost.lower)
             if not rest > 0.0:
                 return math.inf
-            bounds = self._plain_epsilon(rest)
+            bounds = self.plain_epsilon(rest)
             new = bounds.upper if upper else bounds.lower
             if new <= epsilon or (not upper and new - epsilon <= 1e-6 * max(epsilon, 0.1)):
                 return max(epsilon, new)
@@ -135,29 +138,8 @@ class Run:
             epsilon = new + (1e-5 * max(epsilon, 0.1) if small else 0.0)
         return math.inf if upper else epsilon
 
-    def power(self, false_positive_rate: float) -> float:
-        """Upper bound of the true positive rate of any test, for either null."""
-        if not self.directions:
-            return min(1.0, false_positive_rate + self.exposure.upper)
-        tables = self._tables
-        return min(1.0, power(false_positive_rate, tables[0], tables[-1]) + self.exposure.upper)
 
-    @cached_property
-    @_QUIET
-    def _tables(self) -> list[list[tuple[float, float]]]:
-        """Upper bounds of delta at thresholds that matter, for each direction."""
-        top = min(self._plain_epsilon(1e-12).upper, 600.0)
-        middle = self._plain_epsilon(0.3).upper
-        bulk = np.linspace(0.0, min(max(2 * middle, top / 8), 600.0), 33)
-        grid = np.unique(np.concatenate([[0.0], bulk, np.linspace(0.0, top, 33)]))
-        extra, budget = [union_cost(self.overflow, float(e)).upper for e in grid], Budget()
-        return [
-            [(float(e), min(1.0, d.quick_delta(float(e), budget) + cost)) for e, cost in zip(grid, extra, strict=True)]
-            for d in self.directions
-        ]
-
-
-def _part(phase: Phase, adjacency: Adjacency) -> Part:
+def part_of(phase: Phase, adjacency: Adjacency) -> Part:
     """One step of a phase by the theorems of its analysis; the refined one adds what lending proves."""
     scheme, sigma = phase.scheme, phase.noise_multiplier
     law = loss_law(scheme, sigma, adjacency, phase.analysis)
@@ -166,18 +148,11 @@ def _part(phase: Phase, adjacency: Adjacency) -> Part:
     return Part(law, phase.rounds, step)
 
 
-def _affordable(parts: list[Part]) -> list[Part]:
-    """Lending takes some 20 ms a phase: of very many phases, those whose full batches matter most may use it."""
-    matters = [part.steps * part.step.weights.c if part.step else 0.0 for part in parts]
-    first = set(sorted(range(len(parts)), key=lambda i: -matters[i])[:_MOST_LENDING])
-    return [part if i in first else replace(part, step=None) for i, part in enumerate(parts)]
-
-
 def _directions(parts: list[Part], gaussian: Bounds, *, symmetric: bool) -> list[Answers]:
     """Both orders of the neighbours, or one if the other is the same; the closed form where there is one."""
     if not parts:
-        return [Exact(Gaussian(*gaussian))] if gaussian.upper else []
-    forward = Direction(parts, gaussian)
+        return [Exact(Gaussian(*gaussian), math.sqrt(gaussian.upper))] if gaussian.upper else []
+    forward = Crowd(parts, gaussian) if len(parts) >= MANY else Direction(parts, gaussian)
     both = [forward] if symmetric else [forward, forward.reversed()]
     if forward.steps == 1 and not gaussian.upper:
         return [OneStepAnswers(one) for one in both]

@@ -5,11 +5,18 @@ from __future__ import annotations
 import enum
 import math
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Literal, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
 
 from .._public import public
 from ..errors import InvalidArgumentError
 from ..scheme import CappedPoisson, Overflow
+
+# For type checkers: wherever filet asks for a word, its string is as good as the member.
+AdjacencyName = Literal["add-remove", "zero-out", "replace-one"]
+AnalysisName = Literal["refined", "swap", "note", "union"]
 
 
 @public
@@ -45,6 +52,13 @@ class Bounds(NamedTuple):
 
     lower: float
     upper: float
+
+
+class Brackets(NamedTuple):
+    """Proven intervals of several answers, as two arrays."""
+
+    lower: NDArray[np.float64]
+    upper: NDArray[np.float64]
 
 
 @public

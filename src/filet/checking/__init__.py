@@ -5,10 +5,9 @@ import json
 import re
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 from decimal import ROUND_UP, Context, Decimal
 from fractions import Fraction
-from typing import Any
+from typing import Any, NamedTuple
 
 try:
     from flint import arb, ctx, fmpq
@@ -29,8 +28,7 @@ PHASE = {"dataset_size": range(1, 10**16), "sampling_probability": 1, "max_batch
 WITNESS = {"spacing": 1, "bits": range(16, 4097), "window": range(1, 10**8), "nodes": list, "lending": list}
 
 
-@dataclass(frozen=True)
-class Verdict:
+class Verdict(NamedTuple):
     """`ok`: epsilon and delta are proven; else `reason` says why not. `words`: what was verified, and how."""
 
     ok: bool
@@ -92,11 +90,12 @@ class Claim:
         need(self.precision < 10**4, f"the nodes and the spacing ask for balls of {self.precision} bits, above 10000")
         kernels = sum(len(row or []) for rows in lending for row in rows or []) + 3 * sum(map(len, nodes))
         products = sum(2 * rounds.bit_length() for _, rounds, _ in self.parts) * self.window
-        self.seconds = products * (4e-6 + 1e-8 * self.bits) + kernels * (5e-5 + 2e-7 * self.precision)
+        wide = sum(n * p * (1 - p) > 10**8 for (n, p, *_), _, _ in self.parts) * ((self.precision + 192) / 560) ** 6
+        self.seconds = products * (4e-6 + 1e-8 * self.bits) + kernels * (5e-5 + 2e-7 * self.precision) + wide
         self.bytes = 4e7 + self.window * (600.0 + self.bits)
 
     def add(self, raw: Any, nodes: list[int], lending: Any) -> str:
-        """One phase, in words. A record is in one of `cycle_length` groups, whose turn is every so-many-th step."""
+        """One phase, in words. A record's group has its turn every `cycle_length` steps. Units: share 1/4096, tilt 2^-20."""
         size, p, cap, policy, groups, s, steps, analysis = fields(raw, PHASE, "a phase")
         n, rounds = size // groups, -(-steps // groups)
         need(n > 0 and p > 0 and s > 0, "cycle_length is above dataset_size, or a rate or noise is 0")
@@ -105,8 +104,7 @@ class Claim:
         need(lending is None or (policy, analysis) == ("truncate", "refined"), "lending is for truncate, refined only")
         rows = [(k, row) for k, row in zip(nodes, lending or [], strict=False) if row is not None]
         need(all(len(row) <= cap for _, row in rows), "lending has more levels than the cap")
-        unit = range(4097)  # shares are in units of 1/4096; the tilt before them is in units of 2^-20
-        lend = {k: ([fmpq(read("a share", v, unit), 4096) for v in row[1:]], fmpq(row[0], 2**20)) for k, row in rows}
+        lend = {k: ([fmpq(read("share", v, range(4097)), 4096) for v in r[1:]], fmpq(r[0], 2**20)) for k, r in rows}
         if analysis == "union" and cap < n:
             self.unions.append((cap + 1, n, p, steps))
         if p == 1 and cap >= n:  # every record in every step: Gaussian releases
@@ -119,12 +117,12 @@ class Claim:
     def compose(self, progress: Callable[[float], None]) -> list[Law]:
         """The laws of the whole run, forward and reversed; under replace-one they are the same, so one suffices."""
         rule = self.bits, self.window, self.delta * fmpq(2) ** (self.bits - 24) / max(self.rounds, 1)
-        total: list[Law] = []
-        for i, (step, rounds, nodes) in enumerate(self.parts, 1):
-            both = laws(Step(*step).profile, nodes, self.spacing, self.bits)
-            powers = [power(law, rounds, rule) for law in both[: 1 if self.adjacency == "replace-one" else 2]]
+        sides, total = 1 if self.adjacency == "replace-one" else 2, list[Law]()
+        for i, (step, rounds, nodes) in enumerate(self.parts):
+            both = laws(Step(*step).profile, nodes, self.spacing, self.bits)[:sides]
+            ticks = [lambda share, at=i * sides + j: progress((at + share) / len(self.parts) / sides) for j in (0, 1)]
+            powers = [power(law, rounds, rule, tick) for law, tick in zip(both, ticks, strict=False)]
             total = [times(x, y, rule) for x, y in zip(total, powers, strict=True)] if total else powers
-            progress(i / len(self.parts))
         return total
 
     def delta_at(self, composed: list[Law], epsilon: fmpq) -> arb:

@@ -78,11 +78,13 @@ def times(x: Law, y: Law, rule: tuple[int, int, fmpq]) -> Law:
     return Law(x.low + y.low + first, masses[first : last + 1], infinite + above, x.steps + y.steps)
 
 
-def power(law: Law, steps: int, rule: tuple[int, int, fmpq]) -> Law:
-    """The law of `steps` independent losses, by repeated squaring."""
-    half = law if steps < 4 else power(law, steps // 2, rule)
+def power(law: Law, steps: int, rule: tuple[int, int, fmpq], tick: Callable[[float], None] = lambda share: None) -> Law:
+    """The law of `steps` independent losses, by repeated squaring; `tick` hears which share of them is done."""
+    half = law if steps < 4 else power(law, steps // 2, rule, lambda share: tick(share / 2))
     square = times(half, half, rule) if steps > 1 else law
-    return times(square, law, rule) if steps % 2 and steps > 1 else square
+    result = times(square, law, rule) if steps % 2 and steps > 1 else square
+    tick(1)
+    return result
 
 
 def delta(law: Law, epsilon: fmpq, spacing: fmpq, bits: int) -> arb:

@@ -11,7 +11,7 @@ def point(j: int, n: int, p: fmpq) -> arb:
     """Pr[Bin(n, p) = j], with more bits than the rest: its logarithms cancel. A wide ball would be sound, too."""
     if not 0 <= j <= n or p == 1:
         return arb(int(j == n and p == 1))
-    with ctx.workprec(2 * ctx.prec + 128):
+    with ctx.workprec(ctx.prec + 192):
         choose = arb(n + 1).lgamma() - arb(j + 1).lgamma() - arb(n - j + 1).lgamma()
         return (choose + j * arb(p).log() + (n - j) * arb(1 - p).log()).exp()
 
@@ -22,7 +22,7 @@ def tail(j: int, n: int, p: fmpq) -> arb:
         return arb(int(j <= n))
     if j <= n * p:
         return 1 - tail(n - j + 1, n, 1 - p)
-    with ctx.workprec(2 * ctx.prec + 128):
+    with ctx.workprec(ctx.prec + 192):
         if n * p * (1 - p) > 10**8:
             return arb(p).beta_lower(j, n - j + 1, True)
         odds, term, total = arb(p / (1 - p)), point(j, n, p), arb(0)

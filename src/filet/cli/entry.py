@@ -10,7 +10,7 @@ def main() -> None:
     try:
         from .commands.answers import main as group
     except ModuleNotFoundError as error:
-        if error.name not in ("click", "rich"):
+        if error.name != "click":
             raise
         sys.stderr.write(f"filet: the command line needs {error.name}; install it with: pip install 'filet[cli]'\n")
         sys.exit(1)

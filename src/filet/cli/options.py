@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
 from ..errors import InvalidArgumentError
-from .run_file import PHASE_KEYS
+from .run_file import CAP, LENGTH, PHASE_KEYS, RATE
 
 if TYPE_CHECKING:
+    from ..accounting.terms import Phase
     from .run_file import RunFile
 
 
@@ -55,19 +56,34 @@ def _stacked(*decorators: Callable[[Command], Command]) -> Callable[[Command], C
     return lambda command: functools.reduce(lambda f, d: d(f), reversed(decorators), command)
 
 
-def scheme_options(command: Command) -> Command:
-    """--dataset-size ... --cycle-length."""
+def dataset_size_option(command: Command) -> Command:
+    text = "Number of examples, public (add-remove: of the larger set)."
+    return click.option("--dataset-size", type=INTEGER, help=text)(command)
+
+
+def rate_options(command: Command) -> Command:
+    """The sampling probability, in one of two ways."""
     return _stacked(
-        click.option(
-            "--dataset-size", type=INTEGER, help="Number of examples, public (add-remove: of the larger set)."
-        ),
         click.option(
             "--sampling-probability", type=float, help="Chance that an example joins a batch, before the cap."
         ),
         click.option(
             "--poisson-batch-size", type=float, help="Instead: mean Poisson batch size, before the cap (p times n)."
         ),
-        click.option("--max-batch-size", type=INTEGER, help="The cap: rows of every batch."),
+    )(command)
+
+
+def cap_option(command: Command) -> Command:
+    return click.option("--max-batch-size", type=INTEGER, help="The cap: rows of every batch.")(command)
+
+
+def scheme_options(command: Command) -> Command:
+    """--dataset-size ... --cycle-length."""
+    return _stacked(
+        dataset_size_option,
+        rate_options,
+        cap_option,
+        click.option("--no-cap", is_flag=True, default=None, help="Instead: plain Poisson batches of any size."),
         click.option(
             "--overflow", type=click.Choice(OVERFLOWS), help="What happens to a larger batch.  [default: truncate]"
         ),
@@ -77,14 +93,24 @@ def scheme_options(command: Command) -> Command:
     )(command)
 
 
+def noise_option(command: Command) -> Command:
+    return click.option("--noise-multiplier", type=float, help="Noise standard deviation over the clipping norm.")(
+        command
+    )
+
+
+def steps_options(command: Command) -> Command:
+    """The number of steps, in one of two ways."""
+    text = "Instead: passes over the data set (expected draws before the cap), rounded up to whole steps."
+    return _stacked(
+        click.option("--steps", type=INTEGER, help="Number of training steps."),
+        click.option("--epochs", type=float, help=text),
+    )(command)
+
+
 def run_options(command: Command) -> Command:
     """The scheme, the noise and the steps."""
-    return _stacked(
-        scheme_options,
-        click.option("--noise-multiplier", type=float, help="Noise standard deviation over the clipping norm."),
-        click.option("--steps", type=INTEGER, help="Number of training steps."),
-        click.option("--epochs", type=float, help="Instead: passes over the data set, rounded up to whole steps."),
-    )(command)
+    return _stacked(scheme_options, noise_option, steps_options)(command)
 
 
 def analysis_option(command: Command) -> Command:
@@ -105,62 +131,122 @@ def delta_option(command: Command) -> Command:
     )
 
 
-def config_option(command: Command) -> Command:
-    return click.option(
-        "--config", type=click.Path(dir_okay=False), help="Read the whole run from a TOML file instead."
+def target_options(command: Command) -> Command:
+    """--epsilon, --delta and --adjacency of what is to be met."""
+    text = "The target epsilon (no default; in a run file, max_epsilon)."
+    return _stacked(click.option("--epsilon", type=float, help=text), delta_option, adjacency_option)(command)
+
+
+def budget_options(command: Command) -> Command:
+    """What long work may take, as estimated before it starts."""
+    seconds, size = "Refuse what is estimated to take longer.", "Refuse what is estimated to need more."
+    return _stacked(
+        click.option("--max-seconds", type=float, default=600.0, help=f"{seconds}  [default: 600]"),
+        click.option("--max-bytes", type=float, default=2e9, help=f"{size}  [default: 2e9]"),
     )(command)
+
+
+def config_option(command: Command) -> Command:
+    text = "Read the run from a TOML file instead; - is standard input."
+    return click.option("--config", type=click.Path(dir_okay=False, allow_dash=True), help=text)(command)
 
 
 def json_option(command: Command) -> Command:
     return click.option("--json", "as_json", is_flag=True, help="Print JSON with full precision.")(command)
 
 
-def output_options(text: str, *, needed: bool = False) -> Callable[[Command], Command]:
-    """-o and --force."""
+def output_options(text: str) -> Callable[[Command], Command]:
+    """-o and --force; where the file is needed, `required` says so, together with all else that is missing."""
     return _stacked(
-        click.option("-o", "--output", required=needed, type=click.Path(dir_okay=False), help=text),
+        click.option("-o", "--output", type=click.Path(dir_okay=False), help=text),
         click.option("--force", is_flag=True, help="Overwrite the file if it exists."),
     )
 
 
 RUN_NAMES = (*PHASE_KEYS, "adjacency")
+# What has no default: a name, or the two ways to give one thing.
+SCHEME_NEEDS = ("dataset_size", RATE, CAP)
+RUN_NEEDS = (*SCHEME_NEEDS, "noise_multiplier", LENGTH, "adjacency")
 
 
-def required(options: Mapping[str, Any], name: str) -> Any:
-    """An option that has no default."""
-    value = options.get(name)
-    if value is None:
-        raise InvalidArgumentError(f"{name} is missing; pass --{name.replace('_', '-')} (it has no default)")
-    return value
+def flag(name: str) -> str:
+    """The option of a Python name."""
+    return "--" + name.replace("_", "-")
 
 
-def run_from(options: Mapping[str, Any]) -> RunFile:
-    """The run that the options, or the file they name, describe."""
+def required(options: Mapping[str, Any], *needs: str | tuple[str, ...]) -> None:
+    """Refuse to go on without options that have no default; all that are missing are named at once."""
+    names = [(need,) if isinstance(need, str) else need for need in needs]
+    missing = [ways for ways in names if all(options.get(name) is None for name in ways)]
+    if missing:
+        what, how = [ways[0] for ways in missing], [" or ".join(map(flag, ways)) for ways in missing]
+        are, they = ("is", "it has") if len(missing) == 1 else ("are", "they have")
+        raise InvalidArgumentError(f"{listed(what)} {are} missing; pass {listed(how)} ({they} no default)")
+
+
+def listed(words: Sequence[str]) -> str:
+    """Words as in a sentence.
+
+    >>> listed(["a"]), listed(["a", "b"]), listed(["a", "b", "c"])
+    ('a', 'a and b', 'a, b and c')
+    """
+    return " and ".join([", ".join(words[:-1]), words[-1]] if len(words) > 1 else words)
+
+
+def _refuse_beside_config(options: Mapping[str, Any], names: Iterable[str]) -> None:
+    """What the file describes must not be given again."""
+    for name in names:
+        if options.get(name) not in (None, ()):
+            raise InvalidArgumentError(
+                f"{flag(name)} and --config are both given; the file describes the whole run, drop {flag(name)}"
+            )
+
+
+def run_from(options: Mapping[str, Any], *asked: str) -> RunFile:
+    """The run that the options, or the file they name, describe; `asked` is what the question needs besides."""
     from dataclasses import replace
 
     from .run_file import checked_question, parse_run, read_run
 
-    given = {name: options[name] for name in RUN_NAMES if options.get(name) is not None}
     if options.get("config"):
-        if given:
-            name = "--" + next(iter(given)).replace("_", "-")
-            raise InvalidArgumentError(
-                f"{name} and --config are both given; the file describes the whole run, drop {name}"
-            )
+        _refuse_beside_config(options, RUN_NAMES)
+        required(options, *(name for name in asked if name != "delta"))
         run = read_run(options["config"])
     else:
-        for name in ("adjacency", "dataset_size", "max_batch_size", "noise_multiplier"):
-            required(given, name)
-        run = parse_run(given)
+        required(options, *RUN_NEEDS, *asked)
+        run = parse_run({name: options[name] for name in RUN_NAMES if options.get(name) is not None})
     delta, limit = checked_question(options.get("delta"), options.get("max_epsilon"))
-    return replace(
+    run = replace(
         run,
         delta=run.delta if delta is None else delta,
         max_epsilon=run.max_epsilon if limit is None else limit,
     )
+    if "delta" in asked and run.delta is None:
+        raise InvalidArgumentError("delta is missing in the file; pass --delta, or write it there (it has no default)")
+    return run
 
 
-def asked_delta(run: RunFile) -> float:
-    if run.delta is None:
-        raise InvalidArgumentError("delta is missing; pass --delta (it has no default)")
-    return run.delta
+def one_phase(run: RunFile, command: str) -> Phase:
+    """The only phase of a run, for questions about one."""
+    phases = run.accountant.phases
+    if len(phases) != 1 or run.curve.gaussian:
+        raise InvalidArgumentError(f"{command} is about runs of one phase; pass a file with one, or options")
+    return phases[0]
+
+
+def settings_from(options: Mapping[str, Any], names: Sequence[str]) -> tuple[dict[str, Any], list[str]]:
+    """The named options, from the file if one is given, and the file's keys that are not among them.
+
+    The target is the question's: --epsilon and --delta win over the file's max_epsilon and delta.
+    """
+    from .run_file import read_settings
+
+    if not options.get("config"):
+        return {name: options.get(name) for name in names}, []
+    _refuse_beside_config(options, [name for name in options if name in (*RUN_NAMES, "hardware_epochs")])
+    found = read_settings(options["config"])
+    if "epsilon" in names and "max_epsilon" in found:
+        found["epsilon"] = found.pop("max_epsilon")
+    question = {name: options[name] for name in ("epsilon", "delta") if name in names and options.get(name) is not None}
+    unused = sorted(set(found) - set(names) - {"max_epsilon", "delta", "adjacency"})
+    return {**dict.fromkeys(names), **{name: found[name] for name in names if name in found}, **question}, unused

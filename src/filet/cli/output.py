@@ -6,6 +6,7 @@ import contextlib
 import json
 import math
 import os
+import shutil
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -63,35 +64,39 @@ def jsonable(value: Any) -> Any:
     return value
 
 
+def width() -> int:
+    """Columns of the terminal, or what COLUMNS says, or 80."""
+    from .._tables import WIDTH
+
+    return max(40, shutil.get_terminal_size((WIDTH, 24)).columns)
+
+
 def print_pairs(pairs: Sequence[tuple[str, str]]) -> None:
     """Names and values, the first pair being the answer."""
-    width = max(len(name) for name, _ in pairs)
+    from .._tables import wrapped
+
+    indent = max(len(name) for name, _ in pairs) + 2
     for number, (name, value) in enumerate(pairs):
-        line = f"{name.ljust(width)}  {value}"
-        click.echo(click.style(line, bold=True) if number == 0 else line)  # echo drops styles unless on a terminal
+        text = name.ljust(indent) + wrapped(value, width() - indent).replace("\n", "\n" + " " * indent)
+        click.echo(click.style(text, bold=True) if number == 0 else text)  # echo drops styles unless on a terminal
 
 
 def print_table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    """A Rich table on a terminal that is wide enough, aligned text elsewhere: figures are never cut."""
+    """Aligned text that fits the terminal; figures are never cut."""
     from .._tables import text_table
 
-    text = text_table(header, rows)
-    if sys.stdout.isatty():
-        with contextlib.suppress(ImportError):
-            from rich.console import Console
-            from rich.table import Table
+    click.echo(text_table(header, rows, width()))
 
-            console = Console()
-            frame = len(header) + 3  # Rich puts three characters where the text has two, and one at the end
-            if max(map(len, text.splitlines())) + frame <= console.width:
-                table = Table()
-                for number, name in enumerate(header):
-                    table.add_column(name, justify="left" if number == 0 else "right", no_wrap=True)
-                for row in rows:
-                    table.add_row(*row)
-                console.print(table)
-                return
-    click.echo(text)
+
+def warn_of_delta(delta: float, *sizes: int) -> None:
+    """Say that a delta is too large to mean much; after the answer, as errors are one line."""
+    from .._numbers import round_down
+
+    if sizes and delta * max(sizes) > 1.0:
+        note(
+            f"delta {delta!r} is above 1 / dataset_size = {round_down(1.0 / max(sizes), 2)}: publishing some examples as they"
+            " are would pass; pass a smaller delta"
+        )
 
 
 _TICKS = 1000

@@ -7,7 +7,7 @@ dataset_size = 60_000        # keys of a phase may stand here, for all phases
 
 [[phases]]
 sampling_probability = 0.004 # or poisson_batch_size, the mean before the cap
-max_batch_size = 300
+max_batch_size = 300         # or no_cap = true: plain Poisson sampling
 noise_multiplier = 1.0
 steps = 14_000               # or epochs
 
@@ -19,10 +19,11 @@ count = 1
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+import sys
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from ..errors import InvalidArgumentError
 
@@ -32,21 +33,28 @@ if TYPE_CHECKING:
     from ..scheme import CappedPoisson
 
 
+_T = TypeVar("_T")
+
 RUN_KEYS = ("adjacency", "delta", "max_epsilon", "phases", "gaussian")
 SCHEME_KEYS = (
     "dataset_size",
     "sampling_probability",
     "poisson_batch_size",
     "max_batch_size",
+    "no_cap",
     "overflow",
     "cycle_length",
 )
 PHASE_KEYS = (*SCHEME_KEYS, "noise_multiplier", "steps", "epochs", "analysis")
 GAUSSIAN_KEYS = ("noise_multiplier", "count")
+# Two ways to give one thing.
+RATE, CAP, LENGTH = ("sampling_probability", "poisson_batch_size"), ("max_batch_size", "no_cap"), ("steps", "epochs")
 
 
 def make_scheme(options: Mapping[str, Any], where: str = "the scheme") -> CappedPoisson:
     """A `CappedPoisson` from its keys, with `poisson_batch_size` (before the cap) as another way to give the rate.
+
+    `no_cap` instead of `max_batch_size` is plain Poisson sampling.
 
     >>> make_scheme({"dataset_size": 1000, "poisson_batch_size": 10, "max_batch_size": 16}).sampling_probability
     0.01
@@ -54,11 +62,17 @@ def make_scheme(options: Mapping[str, Any], where: str = "the scheme") -> Capped
     from ..scheme import CappedPoisson
 
     given = {key: options[key] for key in SCHEME_KEYS if options.get(key) is not None}
-    for key in ("dataset_size", "max_batch_size"):
-        _require(given, key, where)
-    if ("poisson_batch_size" in given) == ("sampling_probability" in given):
-        both = "poisson_batch_size" in given
-        raise _one_of("sampling_probability", "poisson_batch_size", where, both=both)
+    _require(given, "dataset_size", where)
+    free = given.pop("no_cap", False)
+    if not isinstance(free, bool):
+        raise InvalidArgumentError(f"no_cap={free!r} in {where} is not true or false; write no_cap = true, or a cap")
+    if free:
+        given["max_batch_size"] = None
+        _check_one(RATE, given, where)
+        _check_one(CAP, {**options, "no_cap": True}, where)
+    else:
+        _check_one(CAP, given, where)
+        _check_one(RATE, given, where)
     return CappedPoisson.from_batch_size(**given) if "poisson_batch_size" in given else CappedPoisson(**given)
 
 
@@ -72,8 +86,7 @@ def make_steps(options: Mapping[str, Any], scheme: CappedPoisson, where: str = "
     from .. import _checks
 
     steps, epochs = options.get("steps"), options.get("epochs")
-    if (steps is None) == (epochs is None):
-        raise _one_of("steps", "epochs", where, both=steps is not None)
+    _check_one(LENGTH, options, where)
     return scheme.steps_of_epochs(epochs) if epochs is not None else _checks.step_count(steps)
 
 
@@ -83,10 +96,14 @@ def _require(given: Mapping[str, Any], key: str, where: str) -> Any:
     return given[key]
 
 
-def _one_of(first: str, second: str, where: str, *, both: bool) -> InvalidArgumentError:
-    if both:
-        return InvalidArgumentError(f"{first} and {second} are both given in {where}; pass one of them")
-    return InvalidArgumentError(f"{first} is missing in {where}; pass it, or {second}")
+def _check_one(pair: tuple[str, str], given: Mapping[str, Any], where: str) -> None:
+    """Exactly one of two ways to give one thing."""
+    first, second = pair
+    there = [given.get(key) is not None for key in pair]
+    if all(there):
+        raise InvalidArgumentError(f"{first} and {second} are both given in {where}; pass one of them")
+    if not any(there):
+        raise InvalidArgumentError(f"{first} is missing in {where}; pass it, or {second}")
 
 
 @dataclass(frozen=True)
@@ -101,24 +118,64 @@ class RunFile:
     def curve(self) -> PrivacyCurve:
         return self.accountant.curve()
 
+    @property
+    def sizes(self) -> list[int]:
+        """The data set sizes of the phases."""
+        return [phase.scheme.dataset_size for phase in self.accountant.phases]
+
 
 def read_run(path: str | os.PathLike[str]) -> RunFile:
-    """Read and check a run file; every error names the file and the key."""
+    """Read and check a run file (`-` is standard input); every error names the file and the key."""
+    return _read(path, parse_run)
+
+
+def read_settings(path: str | os.PathLike[str]) -> dict[str, Any]:
+    """The keys of a run file of one phase, for questions that take some of them: those of the phase over the shared ones."""
+    return _read(path, parse_settings)
+
+
+def _read(path: str | os.PathLike[str], parse: Callable[[Mapping[str, Any]], _T]) -> _T:
     import tomllib
 
     from .. import _checks
 
     name = _checks.path(path)
     try:
-        data = tomllib.loads(Path(name).read_text(encoding="utf-8"))
+        data = tomllib.loads(_text(name))
     except OSError as error:
         raise InvalidArgumentError(f"cannot read {name!r}: {error.strerror}; pass the path of a run file") from None
     except (ValueError, RecursionError) as error:  # bad TOML or UTF-8, a number or a nesting beyond Python's limits
         raise InvalidArgumentError(f"{name}: not valid TOML ({' '.join(str(error).split())}); mend the file") from None
     try:
-        return parse_run(data)
+        return parse(data)
     except InvalidArgumentError as error:
         raise InvalidArgumentError(f"{name}: {error}") from None
+
+
+def _text(name: str) -> str:
+    """A file's text, or that of standard input."""
+    if name != "-":
+        return Path(name).read_text(encoding="utf-8")
+    if sys.stdin is None:
+        raise InvalidArgumentError("standard input is closed; pass a run file by its name")
+    return sys.stdin.buffer.read().decode("utf-8")
+
+
+def parse_settings(data: Mapping[str, Any]) -> dict[str, Any]:
+    """The keys of a run of one phase, unchecked but for their names.
+
+    >>> parse_settings({"steps": 5, "phases": [{"epochs": 2, "overflow": "reject"}]})
+    {'epochs': 2, 'overflow': 'reject'}
+    """
+    from .. import _checks
+
+    _checks.no_unknown_keys("the run", data, (*RUN_KEYS, *PHASE_KEYS))
+    phases = _tables(data, "phases")
+    if len(phases) > 1 or _tables(data, "gaussian"):
+        raise InvalidArgumentError("this question is about one phase alone; pass a file with one, and no [[gaussian]]")
+    phase = phases[0] if phases else {}
+    _checks.no_unknown_keys("phase 1", phase, PHASE_KEYS)
+    return _merged({key: value for key, value in data.items() if key not in ("phases", "gaussian")}, phase)
 
 
 def parse_run(data: Mapping[str, Any]) -> RunFile:
@@ -126,8 +183,9 @@ def parse_run(data: Mapping[str, Any]) -> RunFile:
 
     >>> run = parse_run({"adjacency": "zero-out", "delta": 1e-5, "dataset_size": 60_000, "max_batch_size": 300,
     ...     "phases": [{"poisson_batch_size": 256, "noise_multiplier": 1.0, "steps": 14_000}]})
-    >>> round(run.curve.epsilon(run.delta), 3)
-    2.824
+    >>> from filet import round_up
+    >>> round_up(run.curve.epsilon(run.delta), 4)
+    '2.825'
     """
     from .. import _checks
     from ..accounting.accountant import Accountant
@@ -176,7 +234,7 @@ def checked_question(delta: Any, max_epsilon: Any) -> tuple[float | None, float 
 def _merged(shared: Mapping[str, Any], phase: Mapping[str, Any]) -> dict[str, Any]:
     """The phase's keys over the shared ones; a phase that gives one of two alternatives displaces the other."""
     base = dict(shared)
-    for pair in (("sampling_probability", "poisson_batch_size"), ("steps", "epochs")):
+    for pair in (RATE, CAP, LENGTH):
         if any(key in phase for key in pair):
             for key in pair:
                 base.pop(key, None)

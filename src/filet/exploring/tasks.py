@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 from collections.abc import Callable, Mapping
 from functools import lru_cache
@@ -9,14 +10,18 @@ from typing import Any
 
 import numpy as np
 
+from .. import _checks
 from .._progress import Progress
 from ..accounting.accountant import account
 from ..accounting.curve import PrivacyCurve
 from ..accounting.terms import Adjacency, Phase
-from ..cli import questions
-from ..cli.run_file import RunFile, make_scheme, make_steps, parse_run
-from ..errors import InvalidArgumentError, NoSolutionError
+from ..cli.commands.comparison import Comparison, kinds, utilization
+from ..cli.commands.search import calibrated as calibration
+from ..cli.output import describe_run
+from ..cli.run_file import LENGTH, PHASE_KEYS, RATE, RunFile, make_scheme, make_steps, parse_run
+from ..errors import InvalidArgumentError, NoSolutionError, NotCertifiedError
 from ..planning.calibration import noise_for
+from ..planning.planner import plan
 from ..planning.strategies import STRATEGIES, best_option
 from ..planning.target import Target
 from ..scheme import CappedPoisson
@@ -46,9 +51,13 @@ def _asked(given: Given) -> tuple[RunFile, float]:
 def _only_curve(given: Given) -> tuple[PrivacyCurve, float]:
     """The curve of a run of one phase; one adjacency, as every picture has."""
     run, delta = _asked(given)
+    return _curve(_only_phase(run)[0], run.accountant.adjacency), delta
+
+
+def _only_phase(run: RunFile) -> tuple[Phase]:
     if len(run.accountant.phases) != 1 or run.curve.gaussian:
         raise InvalidArgumentError("phases: the page draws runs of one phase; pass the keys of that phase")
-    return _curve(run.accountant.phases[0], run.accountant.adjacency), delta
+    return (run.accountant.phases[0],)
 
 
 def epsilon(given: Given) -> dict[str, Any]:
@@ -57,55 +66,101 @@ def epsilon(given: Given) -> dict[str, Any]:
     whole = len(run.accountant.phases) == 1 and not run.curve.gaussian
     curve = _curve(run.accountant.phases[0], run.accountant.adjacency) if whole else run.curve
     bounds = curve.epsilon_bounds(delta)
-    return {
-        "inputs": questions.epsilon_inputs(run, delta),
-        "result": questions.epsilon_result(run, bounds, None),
-    }
+    met = None if run.max_epsilon is None else bounds.upper <= run.max_epsilon
+    result = {"epsilon": bounds.upper, "epsilon_lower": bounds.lower, "attack_epsilon": None, "target_met": met}
+    return {"inputs": _inputs(run, delta), "result": result}
+
+
+def _inputs(run: RunFile, delta: float) -> dict[str, Any]:
+    return {**describe_run(run.curve), "delta": delta, "max_epsilon": run.max_epsilon}
 
 
 def attack(given: Given) -> float | None:
+    """What the best known attack proves to be lost; None where none is known."""
     run, delta = _asked(given)
-    return questions.known_attack(run, delta)
+    try:
+        return Comparison(run, delta).epsilon(list(run.accountant.phases), run.accountant.adjacency.value, attack=True)
+    except NotCertifiedError:
+        return None
 
 
 def comparison(given: Given) -> dict[str, Any]:
     """The inputs of `filet compare`, and its rows without their epsilons."""
     asked, adjacencies = _compared(given)
-    rows = [asked.row(policy, analysis, adjacencies) for policy, analysis in questions.compared_kinds()]
-    return {"inputs": asked.inputs(adjacencies), "rows": rows}
+    rows = []
+    for policy, analysis in kinds():
+        used = None
+        with contextlib.suppress(InvalidArgumentError):  # at probability 1 reject has no batch
+            used = None if policy == "no cap" else utilization(asked.phases(policy, analysis))
+        rows.append(
+            {"policy": policy, "analysis": analysis, "utilization": used, "epsilon": dict.fromkeys(adjacencies)}
+        )
+    return {"inputs": {**asked.inputs(), "delta": asked.delta, "adjacency": adjacencies}, "rows": rows}
 
 
 def entry(given: Given, policy: str, analysis: str, adjacency: str) -> float | None:
-    """One epsilon of `filet compare`."""
+    """One epsilon of `filet compare`; None where there is none."""
     asked, _ = _compared(given)
-    return asked.entry(policy, analysis, adjacency)[0]
+    try:
+        return asked.epsilon(asked.phases(policy, analysis), adjacency, attack=analysis == "attack")
+    except NotCertifiedError:
+        return None
+    except InvalidArgumentError:
+        if policy != "reject":  # only reject can be impossible where the others are not
+            raise
+        return None
 
 
-def _compared(given: Given) -> tuple[questions.Comparison, list[str]]:
-    from .. import _checks
-
+def _compared(given: Given) -> tuple[Comparison, list[str]]:
+    """What is compared, and under which adjacencies: one, or a list of them."""
     wanted = given.get("adjacency")
     names = wanted if isinstance(wanted, list) and wanted else [wanted]
     adjacencies = [_checks.choice("adjacency", name, Adjacency).value for name in names]
-    return questions.Comparison.asked(given), adjacencies
+    run, delta = _asked({**given, "adjacency": adjacencies[0]})
+    return Comparison(run, delta), adjacencies
 
 
 def calibrated(given: Given) -> dict[str, Any]:
     """The answer of `filet calibrate`."""
     options = dict(given)
     name = str(options.pop("unknown", "noise_multiplier")).replace("-", "_")
-    if name not in ("noise_multiplier", "steps", "sampling_probability"):
+    taken = {"noise_multiplier": ("noise_multiplier",), "steps": LENGTH, "sampling_probability": RATE}
+    if name not in taken:
         raise InvalidArgumentError(
-            f"unknown={name!r} cannot be looked for; pass noise_multiplier, steps or sampling_probability"
+            f"unknown={_checks.show(name)} cannot be looked for; pass noise_multiplier, steps or sampling_probability"
         )
-    found = questions.calibrated(name, options)
-    return {"inputs": found.inputs, "result": found.result}
+    for key in taken[name]:
+        if options.get(key) is not None:
+            raise InvalidArgumentError(f"{key} is what is looked for; drop it")
+    for key in ("epsilon", "delta", "adjacency"):
+        if options.get(key) is None:
+            raise InvalidArgumentError(f"{key} is missing; pass it (it has no default)")
+    if name != "noise_multiplier" and options.get("noise_multiplier") is None:
+        raise InvalidArgumentError("noise_multiplier is missing; pass it (it has no default)")
+    _, inputs, result = calibration(name, {**dict.fromkeys(PHASE_KEYS), **options})
+    return {"inputs": inputs, "result": result}
 
 
 def planned(given: Given, progress: Progress) -> dict[str, Any]:
     """The answer of `filet plan`."""
-    inputs, found = questions.planned(given, progress)
-    return {"inputs": inputs, "result": found.to_dict()}
+    for key in ("dataset_size", "max_batch_size", "epsilon", "delta", "adjacency"):
+        if given.get(key) is None:
+            raise InvalidArgumentError(f"{key} is missing; pass it (it has no default)")
+    names = (
+        "dataset_size",
+        "max_batch_size",
+        "steps",
+        "hardware_epochs",
+        "cycle_length",
+        "epsilon",
+        "delta",
+        "adjacency",
+    )
+    asked: dict[str, Any] = {
+        **{name: given.get(name) for name in names},
+        "cycle_length": given.get("cycle_length") or 1,
+    }
+    return {"inputs": asked, "result": plan(**asked, progress=progress).to_dict()}
 
 
 def sizes(given: Given) -> dict[str, Any]:
@@ -143,8 +198,10 @@ def _shown_sizes(scheme: CappedPoisson) -> list[int]:
 def caps(given: Given, points: int) -> dict[str, Any]:
     """The caps at which epsilon is drawn: where the batch sizes lie, with head-room, and the given cap."""
     asked, adjacencies = _compared(given)
-    cap = min(asked.scheme.max_batch_size, asked.scheme.group_size)
-    return {"inputs": asked.inputs(adjacencies), "caps": _around(asked.scheme, -1.0, 6.0, points), "cap": cap}
+    [phase] = _only_phase(asked.run)
+    cap = min(phase.scheme.max_batch_size, phase.scheme.group_size)
+    inputs = {**asked.inputs(), "delta": asked.delta, "adjacency": adjacencies}
+    return {"inputs": inputs, "caps": _around(phase.scheme, -1.0, 6.0, points), "cap": cap}
 
 
 def _around(scheme: CappedPoisson, low: float, high: float, points: int) -> list[int]:
@@ -179,7 +236,7 @@ def described(given: Given) -> dict[str, Any]:
     """The inputs of `filet epsilon`, checked but not computed with."""
     run, delta = _asked(given)
     _only_curve(given)
-    return questions.epsilon_inputs(run, delta)
+    return _inputs(run, delta)
 
 
 def noise(given: Given, max_batch_size: int, overflow: str) -> dict[str, Any] | None:

@@ -12,8 +12,8 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+from ..cli.commands.comparison import kinds as compared_kinds
 from ..cli.output import as_answer, jsonable
-from ..cli.questions import compared_kinds
 from ..cli.run_file import PHASE_KEYS, RUN_KEYS
 from .pool import CURVE, NOISE, PLAN, POINT, ROW, SLOW, TaskError
 
@@ -199,7 +199,7 @@ class Question:
 
 
 _RUN = (*PHASE_KEYS, "adjacency", "delta")
-_BOTH = tuple(key for key in _RUN if key not in ("overflow", "analysis"))
+_BOTH = tuple(key for key in _RUN if key not in ("overflow", "analysis", "no_cap"))
 _PLAN = ("dataset_size", "max_batch_size", "steps", "hardware_epochs", "cycle_length", "epsilon", "delta", "adjacency")
 QUESTIONS: dict[str, Question] = {
     "epsilon": Question(epsilon, (*RUN_KEYS, *PHASE_KEYS), 64),

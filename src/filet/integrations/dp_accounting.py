@@ -12,7 +12,7 @@ from scipy import special
 from filet import _checks
 from filet.accounting.accountant import Accountant
 from filet.accounting.curve import PrivacyCurve
-from filet.accounting.terms import Adjacency, Analysis
+from filet.accounting.terms import Adjacency, Analysis, AnalysisName
 from filet.errors import FiletError, InvalidArgumentError, MissingExtraError
 from filet.scheme import CappedPoisson
 
@@ -41,8 +41,9 @@ class FiletAccountant(privacy_accountant.PrivacyAccountant):
     >>> from dp_accounting import NeighboringRelation, TruncatedSubsampledGaussianDpEvent
     >>> event = TruncatedSubsampledGaussianDpEvent(60_000, 256 / 60_000, 300, 1.0)
     >>> accountant = FiletAccountant(NeighboringRelation.REPLACE_SPECIAL).compose(event, 14_000)
-    >>> round(accountant.get_epsilon(1e-5), 3)
-    2.824
+    >>> from filet import round_up
+    >>> round_up(accountant.get_epsilon(1e-5), 4)
+    '2.825'
 
     Guarantees: `get_epsilon` and `get_delta` are certified upper bounds of everything composed. Supported are
     `TruncatedSubsampledGaussianDpEvent`; `PoissonSampledDpEvent` and `SampledWithoutReplacementDpEvent` of a Gaussian, or
@@ -56,10 +57,13 @@ class FiletAccountant(privacy_accountant.PrivacyAccountant):
 
     Arguments:
         neighboring_relation: dp_accounting's; REPLACE_SPECIAL is filet's "zero-out".
-        analysis: of truncated events: "refined", or, to compare, "note" or "union".
+        analysis: of truncated events: "refined" (the default, the tightest), or, to compare, "swap" (Theorem 2 alone),
+            "note" (Ganesh, 2025: what dp_accounting itself uses) or "union" (plain Poisson plus the chance of any overflow).
     """
 
-    def __init__(self, neighboring_relation: NeighboringRelation, analysis: Analysis | str = Analysis.REFINED) -> None:
+    def __init__(
+        self, neighboring_relation: NeighboringRelation, analysis: Analysis | AnalysisName = Analysis.REFINED
+    ) -> None:
         if neighboring_relation not in _ADJACENCY:
             raise InvalidArgumentError(
                 f"neighboring_relation={_checks.show(neighboring_relation)} is unknown; pass a"

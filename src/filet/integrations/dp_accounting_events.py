@@ -7,7 +7,7 @@ import math
 from typing import Any, NamedTuple
 
 from filet import _checks
-from filet.accounting.terms import Adjacency
+from filet.accounting.terms import Adjacency, AdjacencyName
 from filet.errors import InvalidArgumentError, MissingExtraError
 from filet.scheme import CappedPoisson, Overflow
 
@@ -54,7 +54,7 @@ def _count(count: Any) -> int:
 
 
 def to_dp_event(
-    scheme: CappedPoisson, noise_multiplier: float, steps: int, *, adjacency: Adjacency | str
+    scheme: CappedPoisson, noise_multiplier: float, steps: int, *, adjacency: Adjacency | AdjacencyName
 ) -> dp_event.DpEvent:
     """A run as a dp_accounting event, for accountants and ledgers that know nothing of filet.
 

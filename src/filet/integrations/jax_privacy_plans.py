@@ -9,7 +9,7 @@ from typing import Any
 from filet import _checks
 from filet.accounting.accountant import account
 from filet.accounting.curve import PrivacyCurve
-from filet.accounting.terms import Adjacency, Analysis
+from filet.accounting.terms import Adjacency, AdjacencyName, Analysis, AnalysisName
 from filet.errors import InvalidArgumentError, MissingExtraError
 from filet.scheme import CappedPoisson, Overflow
 
@@ -89,7 +89,10 @@ def _scheme(config: Any, bands: int, max_batch_size: int | None, dataset_size: i
 
 
 def account_plan(
-    plan: execution_plan.DPExecutionPlan, *, adjacency: Adjacency | str, analysis: Analysis | str = Analysis.REFINED
+    plan: execution_plan.DPExecutionPlan,
+    *,
+    adjacency: Adjacency | AdjacencyName,
+    analysis: Analysis | AnalysisName = Analysis.REFINED,
 ) -> PrivacyCurve:
     """What a JAX Privacy plan costs, read from the plan itself: no noise multiplier to be passed in a wrong convention.
 

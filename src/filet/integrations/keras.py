@@ -14,7 +14,7 @@ import numpy as np
 from filet import _checks
 from filet.accounting.accountant import account
 from filet.accounting.curve import PrivacyCurve
-from filet.accounting.terms import Adjacency, Analysis
+from filet.accounting.terms import Adjacency, AdjacencyName, Analysis, AnalysisName
 from filet.errors import InvalidArgumentError, MissingExtraError, StateError
 from filet.planning.calibration import calibrate_noise_multiplier
 from filet.sampling.sampler import Sampler
@@ -88,7 +88,7 @@ class CappedKerasTraining:
         model: keras.Model,
         scheme: CappedPoisson,
         *,
-        adjacency: Adjacency | str,
+        adjacency: Adjacency | AdjacencyName,
         steps: int,
         clipping_norm: float,
         noise_multiplier: float | None = None,
@@ -99,7 +99,7 @@ class CappedKerasTraining:
         noise_seed: int | None = None,
         microbatch_size: int | None = None,
         rescale_to_unit_norm: bool = True,
-        analysis: Analysis | str = Analysis.REFINED,
+        analysis: Analysis | AnalysisName = Analysis.REFINED,
     ) -> None:
         if not isinstance(model, keras.Model) or hasattr(model, "get_noise_multiplier"):
             raise InvalidArgumentError(f"model={type(model).__name__} is not a plain Keras model; pass one, compiled")

@@ -7,9 +7,10 @@ import warnings
 from typing import Any
 
 from filet import _checks
-from filet.accounting.terms import Adjacency, Analysis
+from filet.accounting.terms import Adjacency, AdjacencyName, Analysis, AnalysisName
 from filet.errors import InvalidArgumentError, MissingExtraError, StateError
 from filet.planning.calibration import calibrate_noise_multiplier
+from filet.sampling.passes import checked_passes
 from filet.scheme import CappedPoisson
 
 try:
@@ -58,8 +59,9 @@ class CappedPrivacyEngine(PrivacyEngine):
     ...     optimizer.zero_grad()
     ...     torch.nn.functional.cross_entropy(model(x), y).backward()
     ...     optimizer.step()
-    >>> tuple(x.shape), round(engine.get_epsilon(delta=1e-5), 2)
-    ((64, 3), 1.98)
+    >>> from filet import round_up
+    >>> tuple(x.shape), round_up(engine.get_epsilon(delta=1e-5), 3)
+    ((64, 3), '1.99')
 
     Guarantees: every batch has `max_batch_size` rows (with several ranks, an equal share). Padding contributes exactly
     zero, whatever the model makes of it; with ghost clipping, a model that makes it infinite is an error. The noisy sum is
@@ -70,14 +72,17 @@ class CappedPrivacyEngine(PrivacyEngine):
     Arguments:
         scheme: how batches are drawn.
         adjacency: "add-remove", "zero-out" or "replace-one".
-        steps: the number of steps of the whole run.
-        epoch_steps: steps in one pass over the loader; all of them if None.
+        steps: the number of steps of the whole run. Or:
+        epochs: passes over the data, by expected draws before the cap; each is then one pass over the loader.
+        epoch_steps, passes: with `steps`, the steps in one pass over the loader, or the number of passes, equal up to one
+            step. Without either, and without `epochs`, one pass takes all steps.
         key: secret bytes, as for `filet.Sampler`. None draws a fresh key, and warns: only checkpoints that include the
             key can then be resumed.
         secure: draw batches from AES-256 (Opacus's `secure_mode` is about the noise). None: as `filet.Sampler` does.
         physical_batch_size: rows that memory holds; a divisor of `max_batch_size`. Every batch then comes in parts of so
             many rows, with one `optimizer.step()` each, of which the last of a batch adds the noise and is counted.
-        analysis: "refined", or, to compare, "note" or "union".
+        analysis: "refined" (the default, the tightest), or, to compare, "swap" (Theorem 2 alone), "note" (Ganesh, 2025)
+            or "union" (plain Poisson plus the chance of any overflow).
         secure_mode: Opacus's.
     """
 
@@ -85,22 +90,27 @@ class CappedPrivacyEngine(PrivacyEngine):
         self,
         scheme: CappedPoisson,
         *,
-        adjacency: Adjacency | str,
-        steps: int,
+        adjacency: Adjacency | AdjacencyName,
+        steps: int | None = None,
+        epochs: float | None = None,
         epoch_steps: int | None = None,
+        passes: int | None = None,
         key: bytes | int | None = None,
         secure: bool | None = None,
         physical_batch_size: int | None = None,
-        analysis: Analysis | str = Analysis.REFINED,
+        analysis: Analysis | AnalysisName = Analysis.REFINED,
         secure_mode: bool = False,
     ) -> None:
         accountant = CappedAccountant(scheme, adjacency=adjacency, analysis=analysis)
         super().__init__(accountant="rdp", secure_mode=secure_mode)
         self.accountant = accountant
         self.scheme = scheme
-        self.steps = _checks.integer("steps", steps, low=1, remedy="pass the number of steps of the whole run")
+        self._passes = checked_passes(scheme, steps, epochs, epoch_steps, passes)
+        remedy = "pass the number of steps of the whole run"
+        self.steps = _checks.integer("steps", self._passes.steps, low=1, remedy=remedy)
         self._draw: dict[str, Any] = {
-            "epoch_steps": epoch_steps, "key": key, "secure": secure, "physical_batch_size": physical_batch_size
+            "steps": steps, "epochs": epochs, "epoch_steps": epoch_steps, "passes": passes, "key": key, "secure": secure,
+            "physical_batch_size": physical_batch_size,
         }  # fmt: skip
         self._loader: TurnLoader | None = None
         self._optimizer: Any = None
@@ -144,12 +154,12 @@ class CappedPrivacyEngine(PrivacyEngine):
     ) -> Any:
         """`make_private` with the least noise for which the engine's `steps` cost at most `target_epsilon`.
 
-        `epochs` may be left out; if given, it must say the same as `steps`: `epochs * epoch_steps`.
+        `epochs` may be left out; if given, it must be the number of the engine's passes over its loader.
         """
-        if epochs is not None and epochs * (self._draw["epoch_steps"] or self.steps) != self.steps:
+        if epochs is not None and epochs != len(self._passes):
             raise InvalidArgumentError(
-                f"epochs={_checks.show(epochs)} of epoch_steps={self._draw['epoch_steps']} are not the engine's"
-                f" steps={self.steps}; leave epochs out, or make them agree"
+                f"epochs={_checks.show(epochs)} are not the engine's {len(self._passes)} passes of"
+                f" {self._passes.most_steps} steps; leave epochs out, or make the engine with epochs={_checks.show(epochs)}"
             )
         if len(self.accountant):
             raise InvalidArgumentError(
@@ -248,7 +258,7 @@ class CappedPrivacyEngine(PrivacyEngine):
                 "data_loader draws capped batches already; pass a plain DataLoader, whose sampling the engine replaces"
             )
         options = {name: getattr(data_loader, name) for name in _COPIED if getattr(data_loader, name, None)}
-        batch_sampler = CappedPoissonBatchSampler(self.scheme, self.steps, **self._draw)
+        batch_sampler = CappedPoissonBatchSampler(self.scheme, **self._draw)
         made = TurnLoader(data_loader.dataset, batch_sampler, data_loader.collate_fn, **options)
         made.turn = Turn(self.accountant, self.steps, batch_sampler.parts)
         self._loader, self.dataset = made, made.dataset

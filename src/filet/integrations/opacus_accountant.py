@@ -9,7 +9,7 @@ from typing import Any
 from filet import _checks
 from filet.accounting.accountant import Accountant, account
 from filet.accounting.curve import PrivacyCurve
-from filet.accounting.terms import Adjacency, Analysis
+from filet.accounting.terms import Adjacency, AdjacencyName, Analysis, AnalysisName
 from filet.errors import FiletError, InvalidArgumentError, MissingExtraError, StateError
 from filet.scheme import CappedPoisson
 
@@ -27,17 +27,23 @@ class CappedAccountant(IAccountant):
     >>> accountant = CappedAccountant(scheme, adjacency="zero-out")
     >>> for _ in range(100):
     ...     accountant.step(noise_multiplier=1.0, sample_rate=scheme.sampling_probability)
-    >>> len(accountant), round(accountant.get_epsilon(delta=1e-5), 3)
-    (100, 0.293)
+    >>> from filet import round_up
+    >>> len(accountant), round_up(accountant.get_epsilon(delta=1e-5), 3)
+    (100, '0.293')
 
     Arguments:
         scheme: how batches are drawn.
         adjacency: "add-remove", "zero-out" or "replace-one".
-        analysis: "refined", or, to compare, "note" or "union".
+        analysis: "refined" (the default, the tightest), or, to compare, "swap" (Theorem 2 alone), "note" (Ganesh, 2025)
+            or "union" (plain Poisson plus the chance of any overflow).
     """
 
     def __init__(
-        self, scheme: CappedPoisson, *, adjacency: Adjacency | str, analysis: Analysis | str = Analysis.REFINED
+        self,
+        scheme: CappedPoisson,
+        *,
+        adjacency: Adjacency | AdjacencyName,
+        analysis: Analysis | AnalysisName = Analysis.REFINED,
     ) -> None:
         super().__init__()
         account(scheme, noise_multiplier=1.0, steps=0, adjacency=adjacency, analysis=analysis)  # checks all three

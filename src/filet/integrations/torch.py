@@ -10,6 +10,7 @@ from typing import Any
 
 from filet import _checks
 from filet.errors import InvalidArgumentError, MissingExtraError, StateError
+from filet.sampling.passes import checked_passes
 from filet.sampling.sampler import Sampler
 from filet.scheme import CappedPoisson
 
@@ -42,10 +43,12 @@ class CappedPoissonBatchSampler(torch_data.Sampler[list[int]]):
 
     Arguments:
         scheme: how batches are drawn.
-        steps: the number of steps of the whole run, as accounted.
+        steps: the number of steps of the whole run, as accounted. Or:
+        epochs: passes over the data, by expected draws before the cap; each is then one pass over the loader.
         key: secret bytes, as for `filet.Sampler`; with several ranks the same on all. None draws a fresh key, which
             rank 0 hands to the others.
-        epoch_steps: steps in one pass; all of them if None.
+        epoch_steps, passes: with `steps`, the steps in one pass, or the number of passes, equal up to one step. Without
+            either, and without `epochs`, one pass takes all steps.
         rank, world_size: this process's part of every batch; taken from `torch.distributed` if None and initialised.
         secure: draw from AES-256, the default; False draws from Philox, which is not cryptographic.
         physical_batch_size: yield every batch in parts of at most so many examples, always in the same number of
@@ -55,19 +58,19 @@ class CappedPoissonBatchSampler(torch_data.Sampler[list[int]]):
     def __init__(
         self,
         scheme: CappedPoisson,
-        steps: int,
+        steps: int | None = None,
         key: bytes | int | None = None,
         *,
+        epochs: float | None = None,
         epoch_steps: int | None = None,
+        passes: int | None = None,
         rank: int | None = None,
         world_size: int | None = None,
         secure: bool | None = None,
         physical_batch_size: int | None = None,
     ) -> None:
-        self.steps = _checks.step_count(steps)
-        self.epoch_steps = self.steps if epoch_steps is None else _checks.integer(
-            "epoch_steps", epoch_steps, low=1, remedy="pass the number of batches in one pass, or None for all"
-        )  # fmt: skip
+        self.passes = checked_passes(scheme, steps, epochs, epoch_steps, passes)
+        self.steps = self.passes.steps
         self._nobody_knows_the_key = key is None
         self.sampler, self._secret = _sharded(scheme, key, rank, world_size, secure)
         self.parts = physical_batches(self.sampler.rows, physical_batch_size)
@@ -88,20 +91,18 @@ class CappedPoissonBatchSampler(torch_data.Sampler[list[int]]):
 
     def pass_length(self, start: int, step: int) -> int:
         """The number of lists in the pass that began at `start` if it is not over at `step`, else in the next one."""
-        end = min(start + self.epoch_steps, self.steps)
-        return (end - start if step < end else min(self.epoch_steps, self.steps - step)) * self.parts
+        end = self.passes.end(start)
+        return (end - start if step < end else self.passes.end(step) - step) * self.parts
 
     def __iter__(self) -> Iterator[list[int]]:
         self.refuse_to_repeat()
         self._start = self.step
-        return self._pass(range(self.step, min(self.step + self.epoch_steps, self.steps)))
+        return self._pass(range(self.step, self.passes.end(self.step)))
 
     def refuse_to_repeat(self) -> None:
         """Raise if all batches of the run were drawn."""
         if self.step >= self.steps > 0:
-            raise StateError(
-                f"the run of steps={self.steps} is over; make a new one with a new key, and account for it"
-            )
+            raise StateError(self.passes.over())
 
     def _pass(self, steps: range) -> Iterator[list[int]]:
         for step in steps:
@@ -242,10 +243,12 @@ class CappedPoissonLoader(torch_data.DataLoader[Any]):
 def loader(
     dataset: Any,
     scheme: CappedPoisson,
-    steps: int,
+    steps: int | None = None,
     key: bytes | int | None = None,
     *,
+    epochs: float | None = None,
     epoch_steps: int | None = None,
+    passes: int | None = None,
     rank: int | None = None,
     world_size: int | None = None,
     secure: bool | None = None,
@@ -262,6 +265,9 @@ def loader(
     (8, 2) [1, 3, 7, 8, 0, 0, 0, 0] 4
     (8, 2) [0, 1, 2, 3, 4, 9, 0, 0] 6
     (8, 2) [1, 2, 3, 7, 8, 9, 0, 0] 6
+    >>> train = loader(dataset, scheme, epochs=2, key=7)
+    >>> [sum(1 for batch in train) for epoch in range(2)]
+    [2, 2]
 
     Guarantees: as for `CappedPoissonBatchSampler` and `PaddedCollate`. With several ranks each gets
     `ceil(max_batch_size / world_size)` rows at every step; the cap holds for the global batch. With
@@ -269,13 +275,14 @@ def loader(
 
     Arguments:
         dataset: of the map style, with `scheme.dataset_size` examples.
-        scheme, steps, key, epoch_steps, rank, world_size, secure, physical_batch_size: see `CappedPoissonBatchSampler`.
+        scheme, steps, key, epochs, epoch_steps, passes, rank, world_size, secure, physical_batch_size: see
+            `CappedPoissonBatchSampler`.
         collate_fn: see `PaddedCollate`.
         options: for `DataLoader`: `num_workers`, `pin_memory`, `persistent_workers` and so on.
     """
     batch_sampler = CappedPoissonBatchSampler(
-        scheme, steps, key, epoch_steps=epoch_steps, rank=rank, world_size=world_size, secure=secure,
-        physical_batch_size=physical_batch_size,
+        scheme, steps, key, epochs=epochs, epoch_steps=epoch_steps, passes=passes, rank=rank, world_size=world_size,
+        secure=secure, physical_batch_size=physical_batch_size,
     )  # fmt: skip
     return CappedPoissonLoader(dataset, batch_sampler, collate_fn, **options)
 

@@ -15,9 +15,10 @@ from typing import Any
 
 from .. import _checks
 from .._public import public
-from ..accounting.terms import Adjacency, Analysis, Phase
+from ..accounting.terms import Adjacency, AdjacencyName, Analysis, AnalysisName, Phase
 from ..errors import NoSolutionError
 from ..scheme import CappedPoisson, Overflow
+from .looks import Looks, Run
 from .roots import Bracket, Cost, climb
 from .target import Target
 
@@ -26,6 +27,10 @@ _MOST_STEPS = 10**12
 _LEAST_PROBABILITY = 1e-15
 _TOLERANCE = 2e-5  # relative, of noise and probability; the bounds' own slack comes on top
 _LOOK_TOLERANCE = 3e-4
+_ROUGH = 3e-4  # of a guess that is compared with others
+_CORRECTIONS, _CORRECT = 3, 0.2  # of guesses by quick looks, and how little they may change log delta at last
+_MARGIN = 5e-6  # by which a guess stays on the safe side of the target
+_TURNS = 6
 _SLOPE = 1.3  # of log epsilon, roughly, before two points are known
 _NOISE_LIMITS = (-math.log(MOST_NOISE), -math.log(LEAST_NOISE))
 
@@ -65,30 +70,82 @@ def largest(look: Cost, cost: Cost, proof: Cost, guess: float, limits: tuple[flo
     return found
 
 
-def rough_noise(target: Target, scheme: CappedPoisson, steps: int, guess: float | None = None) -> float:
-    """About the noise that the target takes, by coarse looks; infinite if no noise is enough."""
-    stride = 0.25 if guess is None else 0.1
+def solved(looks: Looks, at: Callable[[float], Run], guess: float, limits: tuple[float, float]) -> float | None:
+    """The largest x whose certified epsilon meets the target, by few of them; None where guesses do not lead there.
+
+    Guesses err, but much alike at neighbouring x: where epsilon is certified at one x, the guess of its delta says how far
+    off guesses are there, and the next x allows for that.
+    """
+    target, margin, before = looks.target, _MARGIN, (math.nan, math.nan)
+    x = looks.root(at, guess, limits, close=_LOOK_TOLERANCE)
+    for _ in range(_TURNS):
+        spent = math.inf if x is None else target.spent(*at(x))
+        if x is None or not 0.0 < spent < math.inf or not limits[0] < x < limits[1]:
+            return None
+        here = x, math.log(spent / target.epsilon)
+        following = _secant(before, here)
+        if math.isnan(following):
+            root = looks.root(at, x, limits, looks.log_delta(at(x), spent))
+            following = math.nan if root is None else root
+        if spent <= target.epsilon and following - x <= _TOLERANCE + margin:
+            return x
+        margin = margin if abs(here[1]) > _LOOK_TOLERANCE else 2.0 * margin
+        x, before = None if math.isnan(following) else following - margin, here
+    return None
+
+
+def _secant(before: tuple[float, float], here: tuple[float, float]) -> float:
+    """Where the chord through two points is zero; NaN if it tells nothing."""
+    width, rise = here[0] - before[0], here[1] - before[1]
+    return here[0] - here[1] * width / rise if abs(width) > _LOOK_TOLERANCE and 0.05 < rise / width < 50.0 else math.nan
+
+
+def rough_noise(looks: Looks, scheme: CappedPoisson, steps: int, guess: float | None = None) -> float:
+    """About the noise that the target takes, by guesses; infinite if no noise is enough."""
+    target, first = looks.target, guess is None
     if guess is None:
         guess = _guess_noise(target, scheme, Phase(scheme, 1.0, steps).rounds)
-    found = climb(lambda x: target.look(scheme, math.exp(-x), steps, thorough=False), -math.log(guess), stride,
-                  _NOISE_LIMITS, tolerance=1e-3, slope=1.2 * math.sqrt(-math.log(target.delta)))  # fmt: skip
-    if found.good is None:
+
+    def at(x: float) -> Run:
+        return scheme, math.exp(-x), steps
+
+    start, stride = -math.log(guess), 0.25 if first else 0.1
+    found = looks.root(at, start, _NOISE_LIMITS, close=_ROUGH)
+    for _ in range(_CORRECTIONS):
+        change = math.inf if found is None else looks.correct(at(found))
+        found = (
+            looks.root(at, found, _NOISE_LIMITS, close=_ROUGH)
+            if found is not None and 0.0 < change < math.inf
+            else found
+        )
+        if change < _CORRECT and found is not None and _NOISE_LIMITS[0] < found < _NOISE_LIMITS[1]:
+            return math.exp(-found)
+    seen = climb(lambda x: target.look(*at(x), thorough=False), start, stride, _NOISE_LIMITS, tolerance=1e-3,
+                 slope=1.2 * math.sqrt(-math.log(target.delta)))  # fmt: skip
+    if seen.good is None:
         return math.inf
-    return math.exp(-(found.good if found.root is None else found.root))
+    return math.exp(-(seen.good if seen.root is None else seen.root))
 
 
 def noise_for(target: Target, scheme: CappedPoisson, steps: int, guess: float | None = None) -> float | None:
     """The smallest noise in the searched range that meets the target; None if none does."""
     if guess is None or not math.isfinite(guess):
         guess = _guess_noise(target, scheme, Phase(scheme, 1.0, steps).rounds)
-    found = largest(
-        lambda x: target.look(scheme, math.exp(-x), steps),
-        lambda x: target.search_cost(scheme, math.exp(-x), steps),
-        lambda x: target.cost(scheme, math.exp(-x), steps),
-        -math.log(guess),
-        _NOISE_LIMITS,
-    )
-    return None if found is None else math.exp(-found)
+    return _exp_minus(_found(target, lambda x: (scheme, math.exp(-x), steps), -math.log(guess), _NOISE_LIMITS))
+
+
+def _exp_minus(x: float | None) -> float | None:
+    return None if x is None else math.exp(-x)
+
+
+def _found(target: Target, at: Callable[[float], Run], guess: float, limits: tuple[float, float]) -> float | None:
+    """The largest x that meets the target: from guesses, or by brackets where they fail or overflows weigh on delta."""
+    if not target.overflow_matters(target.curve(*at(guess)), 0.02):
+        found = solved(Looks(target), at, guess, limits)
+        if found is not None:
+            return found
+    return largest(lambda x: target.look(*at(x)), lambda x: target.search_cost(*at(x)), lambda x: target.cost(*at(x)),
+                   guess, limits)  # fmt: skip
 
 
 def _checked_scheme(scheme: Any) -> CappedPoisson:
@@ -105,19 +162,20 @@ def _checked_steps(steps: Any) -> int:
 def calibrate_noise_multiplier(
     scheme: CappedPoisson,
     *,
-    steps: int,
+    steps: int | None = None,
+    epochs: float | None = None,
     epsilon: float,
     delta: float,
-    adjacency: Adjacency | str,
-    analysis: Analysis | str = Analysis.REFINED,
+    adjacency: Adjacency | AdjacencyName,
+    analysis: Analysis | AnalysisName = Analysis.REFINED,
 ) -> float:
     """The smallest noise multiplier with which `steps` steps of the scheme stay within (epsilon, delta).
 
     >>> scheme = CappedPoisson(60_000, 256 / 60_000, 300)
     >>> noise = calibrate_noise_multiplier(scheme, steps=14_000, epsilon=3.0, delta=1e-5, adjacency="zero-out")
-    >>> round(noise, 3)
-    0.969
-    >>> from filet import account
+    >>> from filet import account, round_up
+    >>> round_up(noise, 3)
+    '0.969'
     >>> account(scheme, noise_multiplier=noise, steps=14_000, adjacency="zero-out").epsilon(1e-5) <= 3.0
     True
 
@@ -126,11 +184,13 @@ def calibrate_noise_multiplier(
 
     Arguments:
         scheme: how batches are drawn.
-        steps: number of training steps.
+        steps: number of training steps. Or:
+        epochs: passes over the data, by expected draws before the cap (`scheme.steps_of_epochs`).
         epsilon, delta: the privacy budget.
         adjacency, analysis: as for `account`.
     """
-    scheme, steps = _checked_scheme(scheme), _checked_steps(steps)
+    scheme = _checked_scheme(scheme)
+    steps = _checked_steps(scheme.checked_steps(steps, epochs))
     target = Target.checked(epsilon, delta, adjacency, analysis)
     phase = Phase(scheme, 1.0, steps, target.analysis)
     _check_overflows(target, phase)
@@ -180,8 +240,8 @@ def calibrate_steps(
     noise_multiplier: float,
     epsilon: float,
     delta: float,
-    adjacency: Adjacency | str,
-    analysis: Analysis | str = Analysis.REFINED,
+    adjacency: Adjacency | AdjacencyName,
+    analysis: Analysis | AnalysisName = Analysis.REFINED,
 ) -> int:
     """The largest number of steps of the scheme that stays within (epsilon, delta).
 
@@ -224,11 +284,14 @@ def _most_rounds(target: Target, scheme: CappedPoisson, noise: float, unit: int)
 
     variance = _spread(noise, target.adjacency) * scheme.sampling_probability**2
     guess = target.gaussian_shift() ** 2 / max(variance, 1e-300)
+    start, limits = math.log(min(max(guess, 1.0), _MOST_STEPS)), (0.0, math.log(_MOST_STEPS))
+    looks = Looks(target)
+    rough = looks.root(lambda x: (scheme, noise, round(math.exp(x)) * unit), start, limits, close=_LOOK_TOLERANCE)
     found = bracketed(
         lambda x: target.look(scheme, noise, round(math.exp(x)) * unit),
         lambda x: cost(round(math.exp(x))),
-        math.log(min(max(guess, 1.0), _MOST_STEPS)),
-        (0.0, math.log(_MOST_STEPS)),
+        start if rough is None else rough,
+        limits,
         tolerance=lambda x: max(1e-6, 0.3 * math.exp(-x)),
         slope=0.6,
     )
@@ -267,8 +330,8 @@ def calibrate_sampling_probability(
     steps: int,
     epsilon: float,
     delta: float,
-    adjacency: Adjacency | str,
-    analysis: Analysis | str = Analysis.REFINED,
+    adjacency: Adjacency | AdjacencyName,
+    analysis: Analysis | AnalysisName = Analysis.REFINED,
 ) -> float:
     """The largest sampling probability with which the run stays within (epsilon, delta).
 
@@ -316,11 +379,6 @@ def _most_probable(target: Target, scheme: CappedPoisson, noise: float, steps: i
     rounds = Phase(scheme, noise, steps).rounds
     guess = target.gaussian_shift() / math.sqrt(rounds * max(_spread(noise, target.adjacency), 1e-300))
     guess = min(max(guess, _LEAST_PROBABILITY), scheme.max_batch_size / scheme.group_size, 1.0)
-    best = largest(
-        lambda x: target.look(at(x), noise, steps),
-        lambda x: target.search_cost(at(x), noise, steps),
-        lambda x: target.cost(at(x), noise, steps),
-        math.log(guess),
-        (math.log(_LEAST_PROBABILITY), highest),
-    )
+    limits = math.log(_LEAST_PROBABILITY), highest
+    best = _found(target, lambda x: (at(x), noise, steps), math.log(guess), limits)
     return None if best is None else at(best).sampling_probability

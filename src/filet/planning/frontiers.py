@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,12 +13,14 @@ from numpy.typing import NDArray
 from .. import _checks
 from .._progress import Progress, reported
 from .._public import public
-from ..accounting.terms import Adjacency, Analysis
+from ..accounting.terms import Adjacency, AdjacencyName, Analysis
 from ..scheme import CappedPoisson, Overflow
 from .calibration import noise_for
 from .hardware import checked_settings, several
 from .strategies import STRATEGIES, Strategy, at_probability, best_option
 from .target import Target
+
+AxisName = Literal["max_batch_size", "sampling_probability", "steps"]
 
 
 @public
@@ -49,11 +51,11 @@ _AXES = {
 @public
 def frontier(
     *,
-    over: str,
+    over: AxisName,
     values: Iterable[float],
     dataset_size: int,
     delta: float,
-    adjacency: Adjacency | str,
+    adjacency: Adjacency | AdjacencyName,
     max_batch_size: int | None = None,
     sampling_probability: float | None = None,
     steps: int | None = None,

@@ -24,8 +24,11 @@ def checked_settings(dataset_size: Any, max_batch_size: Any, steps: Any, hardwar
     if (steps is None) == (hardware_epochs is None):
         both = "neither is" if steps is None else "both are"
         raise _checks.fail(f"exactly one of steps and hardware_epochs is needed, {both} given; pass one of them")
+    sizes = several("max_batch_size", max_batch_size)
+    if any(size is None for size in sizes):
+        raise _checks.fail("max_batch_size=None is not an integer; pass the number of rows the hardware takes")
     hardware = [CappedPoisson(dataset_size, 1.0, size, cycle_length=cycle_length)
-                for size in several("max_batch_size", max_batch_size)]  # fmt: skip
+                for size in sizes]  # fmt: skip
     remedy = "pass the whole number of training steps, at least 1"
     if steps is not None:
         counts = [_checks.integer("steps", count, low=1, remedy=remedy) for count in several("steps", steps)]

@@ -16,8 +16,8 @@ from .. import _checks
 from .._numbers import round_down, round_up
 from .._progress import Progress, reported
 from .._public import public
-from .._tables import text_table
-from ..accounting.terms import Adjacency, Analysis
+from .._tables import WIDTH, html_table, text_table, wrapped
+from ..accounting.terms import Adjacency, AdjacencyName, Analysis
 from ..errors import NoSolutionError
 from ..scheme import CappedPoisson
 from .hardware import checked_settings
@@ -55,12 +55,38 @@ class Plan:
         names = ", ".join(dict.fromkeys(repr(option.name) for option in self.options))
         raise _checks.fail(f"name={_checks.show(name)} is not in this plan; pass one of {names}")
 
-    def table(self) -> str:
-        """The options as plain text. Noise is rounded up and probabilities down, so that copied figures stay safe."""
+    def table(self, width: int = WIDTH) -> str:
+        """The options as plain text. Noise is rounded up and probabilities down, so that copied figures stay safe.
+
+        Lines are at most `width` wide; a narrower table goes on below. `to_dict` has every figure of an option.
+        """
+        width = _checks.integer("width", width, low=20, remedy="pass the number of columns of the terminal")
         rows = [_row(option, " *" if option is self.best else "") for option in self.options]
-        title = (f"dataset_size={self.dataset_size}, epsilon={self.epsilon!r}, delta={self.delta!r}, {self.adjacency};"
-                 " * is the best with fixed shapes")  # fmt: skip
-        return "\n".join([title, text_table(_HEADER, rows), *(f"skipped {reason}" for reason in self.skipped)])
+        title = f"{self._target}; * best of fixed shape"
+        skipped = (wrapped(f"skipped {reason}", width, "  ") for reason in self.skipped)
+        return "\n".join([wrapped(title, width), text_table(_HEADER, rows, width), *skipped])
+
+    @property
+    def _target(self) -> str:
+        return f"dataset_size={self.dataset_size}, epsilon={self.epsilon!r}, delta={self.delta!r}, {self.adjacency}"
+
+    def __repr__(self) -> str:
+        best = self.best
+        noise = round_up(best.noise_multiplier, 6)
+        return f"Plan({self._target}, options={len(self.options)}, best={best.name}: noise_multiplier={noise})"
+
+    def _repr_html_(self) -> str:
+        """The table, for notebooks, with two more columns."""
+        rows = [
+            (
+                *_row(option, ""),
+                round_up(option.overflow_probability, 2),
+                round_up(option.effective_noise, 4, zeros=True),
+            )
+            for option in self.options
+        ]
+        header = (*_HEADER, "overflow", "noise/example")
+        return html_table(header, rows, f"{self._target}; bold: best", self.options.index(self.best))
 
     def to_dict(self) -> dict[str, Any]:
         """Plain JSON types; the options in order, `best` as its place among them."""
@@ -76,8 +102,7 @@ class Plan:
 
 
 # Two lines where the figures below are narrower than the name, so that the table fits a terminal.
-_HEADER = ("option", "batch", "steps", "probability", "noise", "rows\nused", "overflow", "noise/\nexample", "x\nideal",
-           "epsilon")  # fmt: skip
+_HEADER = ("option", "batch", "mean\nbatch", "steps", "sampling\nchance", "noise", "epsilon", "rows\nused", "x\nideal")
 
 
 def _row(option: Option, star: str) -> tuple[str, ...]:
@@ -85,14 +110,13 @@ def _row(option: Option, star: str) -> tuple[str, ...]:
     return (
         option.name + star,
         str(option.max_batch_size),
+        f"{option.expected_batch_size:.1f}",
         str(option.steps),
-        round_down(option.scheme.sampling_probability, 6),
-        round_up(option.noise_multiplier, 6),
-        f"{100 * option.utilization:.1f} %",
-        round_up(option.overflow_probability, 2),
-        round_up(option.effective_noise, 4),
-        round_up(option.ratio_to_ideal, 4),
-        round_up(option.epsilon, 6),
+        round_down(option.scheme.sampling_probability, 5, zeros=True),
+        round_up(option.noise_multiplier, 6, zeros=True),
+        round_up(option.epsilon, 6, zeros=True),
+        f"{100 * option.utilization:.1f}%",
+        round_up(option.ratio_to_ideal, 4, zeros=True),
     )
 
 
@@ -103,7 +127,7 @@ def plan(
     max_batch_size: int | Iterable[int],
     epsilon: float,
     delta: float,
-    adjacency: Adjacency | str,
+    adjacency: Adjacency | AdjacencyName,
     steps: int | Iterable[int] | None = None,
     hardware_epochs: float | None = None,
     cycle_length: int = 1,

@@ -9,6 +9,7 @@ from .._binomial import log_sf
 from ..accounting.terms import Analysis
 from ..scheme import CappedPoisson, Overflow
 from .calibration import noise_for, rough_noise
+from .looks import Looks
 from .options import Option
 from .roots import minimum
 from .target import Target
@@ -87,13 +88,14 @@ def _best_probability(target: Target, strategy: Strategy, hardware: CappedPoisso
     """The sampling probability with the least run noise, and its noise multiplier, both by coarse looks."""
     full = min(1.0, hardware.max_batch_size / hardware.group_size)
     noises: dict[float, float] = {}
+    looks = Looks(target)
 
     def log_run_noise(log_p: float) -> float:
         p = min(math.exp(log_p), 1.0)
         scheme, count, _ = at_probability(strategy, hardware, steps, p)
         if count < 1:
             return math.inf
-        noises[log_p] = rough_noise(target, scheme, count, _extrapolated(noises, log_p))
+        noises[log_p] = rough_noise(looks, scheme, count, _extrapolated(noises, log_p))
         batch = scheme.expected_batch_size
         return math.log(noises[log_p] / batch) - 0.5 * math.log(count) - _FULLER * math.log(batch)
 

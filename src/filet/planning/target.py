@@ -61,14 +61,15 @@ class Target:
         There the certified epsilon jumps to infinity, and takes seconds. The caller must prove what it found by `cost`.
         """
         curve = self.curve(scheme, noise, steps)
-        if not self._overflow_matters(curve, 0.02):
+        if not self.overflow_matters(curve, 0.02):
             return self.cost(scheme, noise, steps)
         delta = float(curve.delta(self.epsilon))
-        if self._overflow_matters(curve):
+        if self.overflow_matters(curve):
             delta = min(delta, float(curve.delta(lowest(curve.quick_delta, 0.0, self.epsilon)[0])))
         return math.log(delta / self.delta)
 
-    def _overflow_matters(self, curve: PrivacyCurve, share: float = 0.5) -> bool:
+    def overflow_matters(self, curve: PrivacyCurve, share: float = 0.5) -> bool:
+        """Whether overflows take more than a share of delta under the union strategy."""
         return curve.overflow * math.exp(min(self.epsilon, 700.0)) > share * self.delta
 
     def look(self, scheme: CappedPoisson, noise: float, steps: int, thorough: bool = True) -> float:
@@ -83,7 +84,7 @@ class Target:
         if self.delta < _LEAST_LOOK:
             return -math.inf if curve.quickly_at_most(self.epsilon, self.delta) else math.inf
         delta = curve.quick_delta(self.epsilon)
-        if thorough and self._overflow_matters(curve):
+        if thorough and self.overflow_matters(curve):
             delta = min(delta, lowest(curve.quick_delta, 0.0, self.epsilon)[1])
         if delta >= 1.0:
             return math.inf

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from .. import _checks
 from .._public import public
+from .._tables import html_table
 from ..scheme import CappedPoisson
 from .batch import Batch
 from .member_checks import inclusion_check, overlap_check, position_checks, split_groups
@@ -67,6 +68,14 @@ class AuditReport:
             lines.append(f"  {mark:4}  p={check.p_value:<9.3g} {check.name}: {check.detail}")
         lines += [f"  -     {text}" for text in self.skipped]
         return "\n".join(lines)
+
+    def _repr_html_(self) -> str:
+        """The report as a table, for notebooks."""
+        rows = [("fail" if check in self.failures else "ok", f"{check.p_value:.3g}", check.name, check.detail)
+                for check in self.checks]  # fmt: skip
+        rows += [("skipped", "", "", text) for text in self.skipped]
+        verdict = f"{'passed' if self.passed else 'FAILED'}: {self.steps} batches against {self.scheme}"
+        return html_table(("", "p-value", "check", "found"), rows, verdict)
 
 
 @public

@@ -59,7 +59,7 @@ class Batch:
             fill: what padding rows hold; it must fit every array's type.
         """
         _check_leaves(data, fill, self.dataset_size, "data")
-        return _map_leaves(lambda leaf: self._rows(leaf, fill), data)
+        return map_leaves(lambda leaf: self._rows(leaf, fill), data)
 
     def _rows(self, leaf: Any, fill: Any) -> NDArray[Any]:
         array = np.asarray(leaf)
@@ -95,13 +95,13 @@ def _check_leaves(tree: Any, fill: Any, rows: int, path: str) -> None:
     _check_fill(fill, np.asarray(tree[:0]).dtype, path)
 
 
-def _map_leaves(function: Any, tree: Any) -> Any:
+def map_leaves(function: Any, tree: Any) -> Any:
     if tree is None:
         return None
     if isinstance(tree, Mapping):
-        return type(tree)({name: _map_leaves(function, part) for name, part in tree.items()})  # type: ignore[call-arg]
+        return type(tree)({name: map_leaves(function, part) for name, part in tree.items()})  # type: ignore[call-arg]
     if isinstance(tree, (list, tuple)):
-        parts = [_map_leaves(function, part) for part in tree]
+        parts = [map_leaves(function, part) for part in tree]
         return type(tree)(*parts) if hasattr(tree, "_fields") else type(tree)(parts)
     return function(tree)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from typing import Any
 
@@ -49,8 +50,7 @@ def integers_below(stream: Stream, bound: int, count: int) -> Words:
             words[over] = stream.words(over.size)
         else:
             raise not_random()
-    divisor = np.uint64(bound)
-    return words - words // divisor * divisor
+    return remainders(words, bound)
 
 
 def subset(stream: Stream, population: int, size: int, dtype: np.dtype[Any]) -> Indices:
@@ -65,10 +65,16 @@ def subset(stream: Stream, population: int, size: int, dtype: np.dtype[Any]) -> 
         inside[subset(stream, population, population - size, dtype)] = False
         return np.flatnonzero(inside).astype(dtype)
     chosen = _distinct(_rough_draws(stream, population, size).astype(dtype))
+    return fitted(stream, population, size, chosen)
+
+
+def fitted(stream: Stream, population: int, size: int, chosen: Indices) -> Indices:
+    """The set `chosen`, ascending, thinned or extended at random to `size` elements: the second half of `subset`."""
     while chosen.size > size:
         kept = np.ones(chosen.size, dtype=np.bool_)
         kept[integers_below(stream, chosen.size, chosen.size - size)] = False
         chosen = chosen[kept]
+    dtype = chosen.dtype
     while chosen.size < size:
         ranks = _distinct(integers_below(stream, population - chosen.size, size - chosen.size).astype(dtype))
         # The r-th absent element is r plus the number of chosen elements before it.
@@ -77,26 +83,55 @@ def subset(stream: Stream, population: int, size: int, dtype: np.dtype[Any]) -> 
     return chosen
 
 
+def draw_width(population: int) -> int:
+    """Bits of one rough draw: small populations take half a word each."""
+    return 32 if population <= 2**24 else 64
+
+
+@functools.lru_cache(maxsize=2**12)
+def rough_count(population: int, size: int) -> int:
+    """How many draws give `size` distinct unbiased ones, likely enough; integers, so that no platform rounds differently."""
+    width = draw_width(population)
+    # Expected losses: size**2 / 2n + size**3 / 2n**2, and the biased ones.
+    loss = size * size // (2 * population)
+    loss += loss * size // population + (size * (2**width % population) >> width)
+    return size + (loss + 4 * math.isqrt(loss) + 4 if loss else 0)
+
+
 def _rough_draws(stream: Stream, population: int, size: int) -> NDArray[np.unsignedinteger[Any]]:
     """Independent uniform integers below `population`, likely enough of them for `size` distinct ones.
 
-    Small populations take half a word each. Draws that would be biased are dropped, not repeated.
+    Draws that would be biased are dropped, not repeated.
     """
-    width = 32 if population <= 2**24 else 64
-    excess = 2**width % population
-    # Expected losses: size**2 / 2n + size**3 / 2n**2 (integers only, so that no platform rounds differently).
-    loss = size * size // (2 * population)
-    loss += loss * size // population + (size * excess >> width)
-    count = size + (loss + 4 * math.isqrt(loss) + 4 if loss else 0)
+    count, limit = rough_count(population, size), first_biased(population)
     draws: NDArray[np.unsignedinteger[Any]]
-    if width == 32:
-        draws = stream.words((count + 1) // 2).astype("<u8", copy=False).view("<u4")[:count]
-    else:
-        draws = stream.words(count)
-    if excess and count and draws.max() >= 2**width - excess:
-        draws = draws[draws < 2**width - excess]
+    draws = stream.words(count) if draw_width(population) == 64 else halves(stream.words((count + 1) // 2))[:count]
+    if limit is not None and count and draws.max() >= limit:
+        draws = draws[draws < limit]
+    return remainders(draws, population)
+
+
+def halves(words: Words) -> NDArray[np.uint32]:
+    """Each word as two half words, the lower one first, on every platform."""
+    return words.astype("<u8", copy=False).view("<u4").astype(np.uint32, copy=False)
+
+
+def first_biased(population: int) -> int | None:
+    """The first draw beyond the last multiple of `population`, if there is one."""
+    width = draw_width(population)
+    excess = 2**width % population
+    return 2**width - excess if excess else None
+
+
+def remainders(
+    draws: NDArray[np.unsignedinteger[Any]], population: int, out: NDArray[np.unsignedinteger[Any]] | None = None
+) -> NDArray[np.unsignedinteger[Any]]:
+    """`draws % population`, in steps: NumPy divides by a constant several times as fast as it takes a remainder."""
     divisor = draws.dtype.type(population)
-    return draws - draws // divisor * divisor
+    rest: NDArray[np.unsignedinteger[Any]] = np.floor_divide(draws, divisor, out=out)
+    rest *= divisor
+    np.subtract(draws, rest, out=rest)
+    return rest
 
 
 def _distinct(values: Indices) -> Indices:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Mapping
 from fractions import Fraction
 from typing import Any
 
@@ -12,6 +13,7 @@ from numpy.typing import NDArray
 from .. import _checks
 from .._public import public
 from ..scheme import CappedPoisson
+from .batch import map_leaves
 from .noise import rounded_normals
 from .sampler import Sampler
 from .streams import Purpose
@@ -70,9 +72,8 @@ def noisy_sum(
     return _released(total, sampler, step, Fraction(sigma), bits)
 
 
-def add_noise(
-    total: Any, sampler: Sampler, *, noise_multiplier: float, step: int, clip_norm: float = 1.0
-) -> NDArray[np.float64]:
+@public
+def add_noise(total: Any, sampler: Sampler, *, noise_multiplier: float, step: int, clip_norm: float = 1.0) -> Any:
     """A batch's sum of clipped gradients, made by any framework, plus the run's keyed Gaussian noise.
 
     >>> from filet.scheme import CappedPoisson
@@ -82,15 +83,22 @@ def add_noise(
     [[3.5, -1.25], [0.0, 2.0]]
     >>> add_noise(total, sampler, noise_multiplier=1.0, step=7, clip_norm=5.0).shape
     (2, 2)
+    >>> gradients = {"weight": total, "bias": np.zeros(2)}  # one sum for all the parameters of a model
+    >>> {name: noisy.shape for name, noisy in add_noise(gradients, sampler, noise_multiplier=1.0, step=7).items()}
+    {'weight': (2, 2), 'bias': (2,)}
 
     Guarantees: the noise has standard deviation `noise_multiplier * clip_norm` in each coordinate, depends on the
-    sampler's key and the step alone, and is independent of every batch. It is a real Gaussian rounded to a grid,
-    exactly, as in `noisy_sum`; the sum is rounded to the same grid. That each gradient was clipped, and that the sum
-    moves by `clip_norm` at most, is up to the framework: sums in floating point may move by a little more. Add it
-    once to the sum over all ranks, and release only one result for a key and step.
+    sampler's key, the step and the place alone, and is independent of every batch. It is a real Gaussian rounded to a
+    grid, exactly, as in `noisy_sum`; the sum is rounded to the same grid. That each example's gradient was clipped, over
+    all parameters together, and that the sum moves by `clip_norm` at most, is up to the framework: sums in floating
+    point may move by a little more.
+
+    Call it once a step, for all parameters and the sum over all ranks: two calls for one key and step add the same noise
+    twice, and their difference has none.
 
     Arguments:
-        total: the sum over the batch, an array of any shape of finite numbers.
+        total: the sum over the batch: an array of any shape of finite numbers, or nested dicts, lists and tuples of
+            arrays, which come back as NumPy arrays in the same places. None stays None.
         sampler: where the batch came from; a shard of it gives the same noise.
         noise_multiplier: standard deviation of the noise, divided by `clip_norm`; finite.
         step: which step's batch.
@@ -104,16 +112,37 @@ def add_noise(
     norm = _checks.real("clip_norm", clip_norm, rule="in (0, inf)", remedy=remedy)
     if not 0.0 < norm < math.inf:
         raise _checks.fail(f"clip_norm={norm!r} is not in (0, inf); {remedy}")
+    bits = _grid_bits(sampler.scheme.max_batch_size, norm, sigma)
+    leaves: list[NDArray[np.int64]] = []
+    _each_leaf(lambda leaf: leaves.append(_whole(leaf, sampler.scheme.max_batch_size, norm, bits)), total)
+    flat = np.concatenate([leaf.ravel() for leaf in leaves]) if leaves else np.zeros(0, dtype=np.int64)
+    noisy = _released(flat, sampler, step, Fraction(sigma) * Fraction(norm), bits)
+    ends = np.cumsum([leaf.size for leaf in leaves])
+    parts = iter([noisy[end - leaf.size : end].reshape(leaf.shape) for leaf, end in zip(leaves, ends, strict=True)])
+    return _each_leaf(lambda _: next(parts), total)
+
+
+def _each_leaf(function: Callable[[Any], Any], total: Any) -> Any:
+    """The function of every array, in the containers that hold them; lists of plain numbers are arrays themselves."""
+    return map_leaves(function, total) if _holds_arrays(total) else function(total)
+
+
+def _holds_arrays(total: Any) -> bool:
+    if isinstance(total, Mapping):
+        return True
+    return isinstance(total, (list, tuple)) and any(hasattr(part, "shape") or _holds_arrays(part) for part in total)
+
+
+def _whole(total: Any, most: int, norm: float, bits: int) -> NDArray[np.int64]:
+    """One sum in units of 2**-bits, rounded; what clipped gradients cannot add up to is refused."""
     values = _checks.real_array("total", total, rule="finite", remedy="pass the sum of the batch's gradients")
-    largest, most = float(np.abs(values).max(initial=0.0)), sampler.scheme.max_batch_size
+    largest = float(np.abs(values).max(initial=0.0))
     if not largest <= min(1.001 * most * norm, 1e308):
         raise _checks.fail(
             f"total holds {largest:.6g}, above max_batch_size * clip_norm = {most * norm:.6g};"
             " pass the sum of gradients that are clipped to clip_norm"
         )
-    bits = _grid_bits(most, norm, sigma)
-    whole = np.rint(np.ldexp(values, bits)).astype(np.int64)
-    return _released(whole, sampler, step, Fraction(sigma) * Fraction(norm), bits)
+    return np.asarray(np.rint(np.ldexp(values, bits)), dtype=np.int64)
 
 
 def exact_sum(rows: NDArray[np.float64], bits: int) -> NDArray[np.int64]:

@@ -11,6 +11,7 @@ import numpy as np
 from .. import _checks
 from .._public import public
 from ..scheme import CappedPoisson
+from .ahead import Ahead, most_steps
 from .batch import Batch
 from .draws import Indices, index_dtype, subset
 from .keys import Key
@@ -155,13 +156,28 @@ class Sampler:
         scheme = self.scheme
         stream = self._source.at(Purpose.BATCH, step)
         size = size_law(scheme).draw(stream)
-        chosen = subset(stream, scheme.group_size, size, self._dtype)
-        if scheme.cycle_length > 1:
-            chosen = self._partition.members(step % scheme.cycle_length, chosen)
-        chosen = chosen[self.rank :: self.world_size]
+        return self._padded(step, subset(stream, scheme.group_size, size, self._dtype))
+
+    def _padded(self, step: int, chosen: Indices) -> Batch:
+        """What this rank gets of the members of the step's group at the chosen places."""
+        if self.scheme.cycle_length > 1:
+            chosen = self._partition.members(step % self.scheme.cycle_length, chosen)
+        if self.world_size > 1:
+            chosen = chosen[self.rank :: self.world_size]
         indices = self._padding()
         indices[: chosen.size] = chosen
-        return Batch(indices, indices >= 0, chosen.size, scheme.dataset_size)
+        return Batch(indices, indices >= 0, chosen.size, self.scheme.dataset_size)
+
+    def _in_order(self, steps: range) -> Iterator[Batch]:
+        """The batches of many steps; drawn ahead, more of them the longer somebody reads."""
+        most, count = most_steps(self.scheme), 1
+        ahead = Ahead(self._source, self.scheme, self._dtype) if most > 1 else None
+        while steps:
+            now, steps = steps[:count], steps[count:]
+            sets = [None] if ahead is None or count == 1 else ahead.sets(now)
+            for step, chosen in zip(now, sets, strict=True):
+                yield self._batch(step) if chosen is None else self._padded(step, chosen)
+            count = min(2 * count, most)
 
 
 @public
@@ -198,7 +214,7 @@ class Batches(Sequence[Batch]):
         return self.sampler[self.steps[index]]
 
     def __iter__(self) -> Iterator[Batch]:
-        return (self.sampler[step] for step in self.steps)
+        return self.sampler._in_order(self.steps)
 
 
 def _step(step: Any, name: str = "step") -> int:

@@ -46,6 +46,13 @@ class SizeLaw:
             return self.first + int(place)
         return exact_size(self.scheme, int(word), stream)
 
+    def read(self, words: Words) -> list[int | None]:
+        """The size that each first word gives, or None where it leaves a choice that `draw` has to make."""
+        places = self.thresholds.searchsorted(words, side="right")
+        certain = (self.starts[places] <= words) & (words <= self.ends[places])
+        sizes = zip(places.tolist(), certain.tolist(), strict=True)
+        return [self.first + place if sure else None for place, sure in sizes]
+
 
 @functools.lru_cache(maxsize=64)
 def size_law(scheme: CappedPoisson) -> SizeLaw:

@@ -25,7 +25,7 @@ from .._progress import Progress, reported
 from ..accounting.accountant import Accountant, account
 from ..accounting.curve import PrivacyCurve
 from ..accounting.lower_bounds import epsilon_lower_bound
-from ..accounting.terms import Adjacency, Analysis
+from ..accounting.terms import Adjacency, AdjacencyName, Analysis, AnalysisName
 from ..errors import InvalidArgumentError, NoSolutionError, NotCertifiedError
 from ..planning.calibration import calibrate_sampling_probability
 from ..planning.frontiers import frontier
@@ -64,8 +64,8 @@ def _number(value: float) -> str:
 
 
 def _describe(scheme: CappedPoisson, sigma: float | None = None) -> str:
-    parts = [f"n={scheme.dataset_size}", f"p={scheme.sampling_probability:.4g}", f"B={scheme.max_batch_size}",
-             str(scheme.overflow)]  # fmt: skip
+    cap = [f"B={scheme.max_batch_size}", str(scheme.overflow)] if scheme.capped else ["no cap"]
+    parts = [f"n={scheme.dataset_size}", f"p={scheme.sampling_probability:.4g}", *cap]
     if scheme.cycle_length > 1:
         parts.append(f"{scheme.cycle_length} groups")
     if sigma is not None:
@@ -90,8 +90,8 @@ def epsilon_of_steps(
     noise_multiplier: float,
     steps: int,
     delta: float,
-    adjacency: Adjacency | str,
-    analyses: Sequence[Analysis | str] = (Analysis.REFINED,),
+    adjacency: Adjacency | AdjacencyName,
+    analyses: Sequence[Analysis | AnalysisName] = (Analysis.REFINED,),
     points: int = 25,
     progress: Progress | None = None,
 ) -> Columns:
@@ -123,6 +123,30 @@ def epsilon_of_steps(
     return Columns({"steps": counts, **columns}, about)
 
 
+def epsilon_of_run(curve: PrivacyCurve, *, delta: float, points: int = 25, progress: Progress | None = None) -> Columns:
+    """Epsilon after 1 .. all steps of a run of any phases, in their order; Gaussian releases count from the start.
+
+    >>> accountant = Accountant("zero-out")
+    >>> accountant.compose(CappedPoisson(60_000, 256 / 60_000, 300), noise_multiplier=1.0, steps=60)
+    >>> accountant.compose(CappedPoisson(60_000, 512 / 60_000, 600), noise_multiplier=1.2, steps=40)
+    >>> [int(value) for value in epsilon_of_run(accountant.curve(), delta=1e-5, points=4)["steps"]]
+    [0, 33, 67, 100]
+    """
+    counts = np.unique(np.round(np.linspace(0.0, curve.steps, checked_points(points))))
+    values = []
+    for count in reported(counts.tolist(), progress, lambda one: f"{one:g} steps"):
+        accountant = Accountant(curve.adjacency)
+        for sigma, number in curve.releases:
+            accountant.compose_gaussian(sigma, number)
+        left = int(count)
+        for phase in curve.phases:
+            taken = min(left, phase.steps)
+            accountant.compose(phase.scheme, phase.noise_multiplier, taken, analysis=phase.analysis)
+            left -= taken
+        values.append(accountant.epsilon(delta))
+    return Columns({"steps": counts, "epsilon_run": np.array(values)}, f"delta={delta:g}; {_describe_curve(curve)}")
+
+
 def delta_of_epsilon(curve: PrivacyCurve, *, max_epsilon: float | None = None, points: int = 41,
                      progress: Progress | None = None) -> Columns:  # fmt: skip
     """Delta at epsilons from 0 to `max_epsilon` (by default where delta is 1e-12), from above and from below.
@@ -135,15 +159,13 @@ def delta_of_epsilon(curve: PrivacyCurve, *, max_epsilon: float | None = None, p
         raise InvalidArgumentError("the run has no finite epsilon at delta=1e-12; pass max_epsilon")
     epsilons = np.linspace(0.0, top if top > 0.0 else 1.0, checked_points(points))
     attack = zero_others(curve)
-    bounds, reached = [], []
-    for value in reported(epsilons.tolist(), progress, lambda one: f"epsilon {one:g}"):
-        bounds.append(curve.delta_bounds(value))
-        reached.append(min(attack.delta_bounds(value).lower, bounds[-1].upper))
+    asked = reported([curve, attack], progress, lambda one: "the attack" if one is attack else "the analysis")
+    proven, reached = (one.delta_bounds(epsilons) for one in asked)
     arrays = {
         "epsilon": epsilons,
-        "delta_upper": np.array([b.upper for b in bounds]),
-        "delta_lower": np.array([b.lower for b in bounds]),
-        "delta_attack": np.array(reached),
+        "delta_upper": np.asarray(proven.upper),
+        "delta_lower": np.asarray(proven.lower),
+        "delta_attack": np.minimum(reached.lower, proven.upper),
     }
     return Columns(arrays, _describe_curve(curve))
 
@@ -190,8 +212,8 @@ def _attack_power(curve: PrivacyCurve, rates: Array) -> Array:
         return rates.copy()
     top = max(attack.epsilon(1e-9), 0.1)
     grid = np.concatenate([np.linspace(0.0, 1.0, 41) ** 1.5 * top, [2.0 * top]])
-    each = [attack.delta_bounds_each_direction(float(e)) for e in grid]
-    forward, backward = (np.array([bounds[side].lower for bounds in each]) for side in (0, -1))
+    each = attack.delta_bounds_each_direction(grid)
+    forward, backward = (np.asarray(each[side].lower) for side in (0, -1))
     power = np.zeros_like(rates)
     for one, other in ((forward, backward), (backward, forward)):
         # power(f) = inf over thresholds a of H_a + a f. Between two grid points H_a is at least its value at the right
@@ -226,17 +248,17 @@ def batch_sizes(scheme: CappedPoisson) -> Columns:
     """
     n, p = scheme.group_size, scheme.sampling_probability
     mean, spread = n * p, math.sqrt(n * p * (1.0 - p))
-    low = max(0, min(math.floor(mean - 6.5 * spread), scheme.max_batch_size - 1) - 2)
-    high = min(n, math.ceil(max(mean + 6.5 * spread, scheme.max_batch_size)) + 2)
+    cap = scheme.max_batch_size if scheme.capped else math.ceil(mean)  # what no draw exceeds is no place to look
+    low = max(0, min(math.floor(mean - 6.5 * spread), cap - 1) - 2)
+    high = min(n, math.ceil(max(mean + 6.5 * spread, cap)) + 2)
     if high - low > 200_000:
         raise InvalidArgumentError(f"the batch sizes {low} to {high} are too many to list; use a smaller dataset_size")
     sizes = np.arange(low, high + 1)
     free = replace(scheme, max_batch_size=n, overflow="truncate")  # type: ignore[arg-type]
     capped, poisson = (np.exp([one.log_batch_size_probability(int(size)) for size in sizes]) for one in (scheme, free))
     arrays = {"size": sizes.astype(float), "probability": capped, "probability_without_cap": poisson}
-    return Columns(
-        arrays, _describe(scheme), {"max_batch_size": scheme.max_batch_size, "mean": scheme.expected_batch_size}
-    )
+    marks = {"mean": scheme.expected_batch_size}
+    return Columns(arrays, _describe(scheme), marks | ({"max_batch_size": cap} if scheme.capped else {}))
 
 
 def utilization_of_cap(
@@ -247,7 +269,7 @@ def utilization_of_cap(
     steps: int,
     epsilon: float,
     delta: float,
-    adjacency: Adjacency | str,
+    adjacency: Adjacency | AdjacencyName,
     progress: Progress | None = None,
 ) -> Columns:
     """The share of the rows that hold examples, at the largest sampling probability that keeps (epsilon, delta).
@@ -280,7 +302,7 @@ def frontier_of_steps(
     steps: int,
     epsilon: float,
     delta: float,
-    adjacency: Adjacency | str,
+    adjacency: Adjacency | AdjacencyName,
     points: int = 7,
     progress: Progress | None = None,
 ) -> Columns:

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 BLUE, ORANGE, GREEN, RED, GREY = "#0072B2", "#E69F00", "#009E73", "#D55E00", "#666666"
 _STYLES = {
     "refined": (BLUE, "-", "refined"),
+    "run": (BLUE, "-", "all phases, certified"),
     "swap": ("#56B4E9", "-.", "swap (Theorem 2 alone)"),
     "note": (ORANGE, "--", "note (Ganesh, 2025)"),
     "union": (RED, ":", "union bound"),
@@ -117,13 +118,14 @@ def plot_trade_off(columns: Columns, ax: Axes | None = None) -> Axes:
 def plot_batch_sizes(columns: Columns, ax: Axes | None = None) -> Axes:
     """Chance of each batch size, with the cap."""
     ax = ax or new_axes()
-    size, cap = columns["size"], columns.marks["max_batch_size"]
+    size, cap = columns["size"], columns.marks.get("max_batch_size", np.inf)
     inside = size <= cap
     ax.fill_between(size[inside], 0, columns["probability"][inside], step="mid", color=BLUE, alpha=0.3, linewidth=0)
     ax.step(size[inside], columns["probability"][inside], where="mid", color=BLUE, label="batch size")
-    ax.step(size, columns["probability_without_cap"], where="mid", color=ORANGE, linestyle="--", linewidth=1.0,
-            label="Poisson, without the cap")  # fmt: skip
-    ax.axvline(cap, color=RED, linestyle=":", label=f"cap {cap:g}")
+    if np.isfinite(cap):
+        ax.step(size, columns["probability_without_cap"], where="mid", color=ORANGE, linestyle="--", linewidth=1.0,
+                label="Poisson, without the cap")  # fmt: skip
+        ax.axvline(cap, color=RED, linestyle=":", label=f"cap {cap:g}")
     ax.axvline(
         columns.marks["mean"], color=GREY, linestyle="-.", linewidth=0.8, label=f"mean {columns.marks['mean']:.1f}"
     )

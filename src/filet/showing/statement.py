@@ -91,6 +91,8 @@ def statement(curve: PrivacyCurve, delta: float) -> str:
 def _mechanism(phase: Phase) -> str:
     scheme = phase.scheme
     overflow = _OVERFLOW[scheme.overflow.value].format(cap=scheme.max_batch_size)
+    if not scheme.capped:
+        overflow = "there is no cap on the batch"
     cyclic = ""
     if scheme.cycle_length > 1:
         cyclic = (

@@ -9,9 +9,9 @@ import pytest
 from tests.accounting.laws import usual_law
 
 from filet import Adjacency, Analysis, CappedPoisson
+from filet._rounding import UNDERFLOW
 from filet.accounting.proving.cells import Cells, Cut, Discrete, cut, discretise_above, discretise_below
 from filet.accounting.proving.loss_law import Atom, LossLaw, Piece
-from filet.accounting.proving.rounding import UNDERFLOW
 from filet.accounting.proving.theorems import loss_law
 from filet.accounting.searching.grids import equal_cells
 from filet.errors import NotCertifiedError

@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import math
 
-import dp_accounting
 import mpmath as mp
 import numpy as np
 import pytest
 from tests.accounting.laws import usual_law
 
 from filet import Adjacency, Analysis, CappedPoisson
+from filet._rounding import UNDERFLOW
 from filet.accounting.proving.cells import Discrete
 from filet.accounting.proving.closed_form import Gaussian, HullStep, OneStep, gaussian_log_delta
 from filet.accounting.proving.loss_law import LossLaw
-from filet.accounting.proving.rounding import UNDERFLOW
 from filet.accounting.proving.theorems import loss_law
 
 
@@ -71,14 +70,6 @@ ROUNDED += [(mu, mu * mu / 2 + k * mu) for mu in (1e7, 3.3e7) for k in (7.3, 11.
 def test_rounded_arguments_of_a_tail_are_allowed_for_or_nothing_is_said(mu: float, epsilon: float) -> None:
     lower, upper = Gaussian(mu**2, mu**2).delta_bounds(np.array([epsilon]))
     assert float(lower[0]) <= exact_gaussian(mu, epsilon) <= float(upper[0])
-
-
-def test_the_gaussian_closed_form_matches_dp_accounting() -> None:
-    for sigma in (0.5, 1.0, 10.0):
-        for epsilon in (0.1, 1.0, 5.0):
-            delta = math.exp(gaussian_log_delta(1 / sigma, epsilon))
-            if delta > 1e-15:
-                assert dp_accounting.get_epsilon_gaussian(sigma, delta) == pytest.approx(epsilon, rel=1e-6)
 
 
 def test_without_a_shift_nothing_is_lost() -> None:

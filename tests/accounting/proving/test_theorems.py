@@ -25,6 +25,7 @@ def profile(law: LossLaw, epsilon: np.ndarray) -> np.ndarray:
     return np.where(epsilon >= 0, above, -np.expm1(epsilon) + np.exp(epsilon) * below)
 
 
+@pytest.mark.long
 def test_every_row_of_the_reference_profiles_is_matched() -> None:
     table = rows("profiles.csv")
     assert len(table) > 400

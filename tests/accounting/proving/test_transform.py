@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from tests.accounting.laws import LONG
 
-from filet.accounting.proving.rounding import TRANSFORM_ERROR, UNIT
+from filet._rounding import TRANSFORM_ERROR, UNIT
 from filet.accounting.proving.transform import by_powers, by_series, characteristic
 
 

@@ -62,7 +62,7 @@ def test_a_verdict_counts_every_error_on_the_safe_side() -> None:
 def test_what_is_beyond_floats_proves_nothing(log_unit: float) -> None:
     beyond = evidence(True, [Reader(True, log_unit)]).delta_bound(2.0, -5.0)
     assert math.isnan(beyond.bound)
-    assert beyond.error == math.inf
+    assert not math.isfinite(beyond.error)
     assert math.isfinite(evidence(True, [Reader(True, 690.0)]).delta_bound(2.0, -5.0).bound)
 
 
@@ -275,4 +275,43 @@ def test_only_verdicts_and_crude_bounds_narrow_a_bracket() -> None:
     assert public == {"read", "crude", "chernoff", "read_exact", "bounds"}
     assert {name for name in vars(DeltaBracket) if not name.startswith("_")} == {"read", "crude", "bounds"}
     assert isinstance(EpsilonBracket(0.1).bounds, Bounds)
-    assert module.contradiction("x", 2.0, 1.0, "y").args[0].endswith("please report these parameters")
+    with pytest.raises(
+        NotCertifiedError, match=r"bounds 2\.0 and 1\.0 of x at y=3\.0 .* please report these parameters$"
+    ):
+        module.uncrossed("x", np.array([0.0, 2.0]), np.array([0.0, 1.0]), "y", np.array([1.0, 3.0]))
+
+
+@pytest.mark.parametrize("above", [True, False])
+def test_several_questions_are_answered_as_each_alone(above: bool) -> None:
+    view = View([(FEW, 6)], 0.3, above)
+    found = Evidence(view, [LinePlan(1.5, 0.05, 20.0, 40.0, TILTS), PLAN], 0.5)
+    epsilons, log_deltas = np.array([0.2, 1.0, 2.0, 900.0, -1.0]), np.array([-1.0, -2.0, -4.0, -5.0, -0.5])
+    many = found.delta_bound(epsilons, log_deltas)
+    deltas, asked = EpsilonBracket(np.exp(log_deltas)), DeltaBracket(np.abs(epsilons))
+    deltas.crude(view, 1e-4)
+    deltas.read(found, epsilons)
+    asked.crude(view)
+    asked.read(found, log_deltas)
+    for i, (epsilon, log_delta) in enumerate(zip(epsilons.tolist(), log_deltas.tolist(), strict=True)):
+        one = found.delta_bound(epsilon, log_delta)
+        seen = (many.bound[i], many.slope[i], many.error[i])
+        assert seen == pytest.approx((one.bound, one.slope, one.error), rel=1e-9, nan_ok=True)
+        alone, own = EpsilonBracket(math.exp(log_delta)), DeltaBracket(abs(epsilon))
+        alone.crude(view, 1e-4)
+        alone.read(found, epsilon)
+        own.crude(view)
+        own.read(found, log_delta)
+        assert (deltas.lower[i], deltas.upper[i]) == pytest.approx(alone.bounds, rel=1e-12)
+        assert (asked.lower[i], asked.upper[i]) == pytest.approx(own.bounds, rel=1e-9)
+    assert (asked.upper[:3] < 1.0).all() == above
+
+
+def test_each_delta_may_have_points_of_its_own_in_a_closed_form() -> None:
+    class Form:
+        def delta_bounds(self, epsilon: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+            return np.exp(-epsilon) * 0.99, np.exp(-epsilon) * 1.01
+
+    bracket = EpsilonBracket(np.exp([-2.0, -3.0]))
+    bracket.read_exact(Form(), np.array([0.5, 2.5, 3.5]))
+    bracket.read_exact(Form(), np.array([[1.5, 2.2], [2.9, 3.4]]))
+    assert (bracket.lower.tolist(), bracket.upper.tolist()) == ([1.5, 2.9], [2.2, 3.4])

@@ -118,6 +118,7 @@ class Script:
                  both: list[tuple[float, float, float]], bulk: bool = False, crude: float = math.inf) -> None:  # fmt: skip
         """`first`: where a search ends and its upper bound; `both`: where it ends, lower, upper."""
         self.first, self.both, self.asked = [*first], [*both], list[tuple[Any, ...]]()
+        monkeypatch.setattr(Direction, "_draw", lambda *_: None)  # the long way
         monkeypatch.setattr(module, "narrow", self.narrow)
         monkeypatch.setattr(Direction, "_both_views", lambda _, *asked: self.both_views(*asked))
         monkeypatch.setattr(

@@ -36,6 +36,7 @@ def scripted(monkeypatch: pytest.MonkeyPatch, above: list[float], below: list[fl
     def first(self: DeltaBracket, _: View) -> None:
         self.lower, self.upper = crude
 
+    monkeypatch.setattr(Direction, "_draw", lambda *_: None)  # the long way
     monkeypatch.setattr(module, "propose_evidence", propose)
     monkeypatch.setattr(module, "focus", focus)
     monkeypatch.setattr(module, "fitted_cells", lambda one, _: one)
@@ -45,14 +46,15 @@ def scripted(monkeypatch: pytest.MonkeyPatch, above: list[float], below: list[fl
 
 
 @pytest.mark.parametrize(("above", "below", "expected"), [
-    ([0.8, 0.6, 0.5], [0.3, 0.4], (0.4, 0.5)),  # refined once, since wide
-    ([0.8, 0.6], [0.5941], (0.5941, 0.6)),  # within a hundredth
-    ([0.8, 0.6, 0.7], [0.3, 0.2], (0.3, 0.6)),  # nothing is forgotten
-    ([0.4, 0.6, 0.7], [0.3, 0.2], (0.3, 0.4)),
-    ([math.nan, math.nan, 0.5], [math.nan, 0.4], (0.4, 0.5)),
-    ([0.0, -1.0, 0.5], [-1.0, 0.4], (0.4, 0.5)),
+    ([0.8, 0.6, 0.5, 0.5], [0.3, 0.4, 0.45], (0.45, 0.5)),  # refined twice, since wide
+    ([0.8, 0.6, 0.5], [0.3, 0.4999], (0.4999, 0.5)),
+    ([0.8, 0.6], [0.5995], (0.5995, 0.6)),  # within a thousandth
+    ([0.8, 0.6, 0.7, 0.7], [0.3, 0.2, 0.2], (0.3, 0.6)),  # nothing is forgotten
+    ([0.4, 0.6, 0.7, 0.7], [0.3, 0.2, 0.2], (0.3, 0.4)),
+    ([math.nan, math.nan, math.nan, 0.5], [math.nan, math.nan, 0.4], (0.4, 0.5)),
+    ([0.0, -1.0, -1.0, 0.5], [-1.0, -1.0, 0.4], (0.4, 0.5)),
 ])  # fmt: skip
-def test_delta_is_refined_once_if_it_is_wide(
+def test_delta_is_refined_if_it_is_wide(
     monkeypatch: pytest.MonkeyPatch, above: list[float], below: list[float], expected: tuple[float, float]
 ) -> None:
     looks = len(below)
@@ -64,7 +66,7 @@ def test_delta_is_refined_once_if_it_is_wide(
 
 
 def test_without_a_reading_delta_is_the_crude_bound(monkeypatch: pytest.MonkeyPatch) -> None:
-    scripted(monkeypatch, [math.nan] * 3, [math.nan] * 2)
+    scripted(monkeypatch, [math.nan] * 4, [math.nan] * 3)
     assert Direction([Part(usual_law(), 50)]).delta(0.3) == Bounds(0.0, 0.9)
 
 

@@ -6,9 +6,11 @@ import re
 from decimal import Decimal
 
 import pytest
+from click.testing import CliRunner
 from tests.cli.invoke import RUN, SCHEME, ZERO_OUT, curve, run
 
 import filet
+from filet.cli.commands.answers import main
 
 
 @pytest.mark.parametrize("adjacency", ["add-remove", "zero-out", "replace-one"])
@@ -66,30 +68,6 @@ def test_epochs_and_probabilities_mean_what_the_reference_says():
     assert (phase["dataset_size"], phase["steps"]) == (60_000, math.ceil(3 * 60_000 / 256))
 
 
-def test_compare_shows_every_policy_and_analysis():
-    rows = json.loads(run("compare", *RUN, "--delta", "1e-5", "--adjacency", "all", "--json").stdout)["result"]
-    table = {(row["policy"], row["analysis"]): row["epsilon"] for row in rows}
-    assert table["truncate", "refined"]["replace-one"] == curve("replace-one").epsilon(1e-5)
-    assert table["reject", "refined"]["zero-out"] <= table["no cap", "refined"]["zero-out"] * 1.001
-    assert table["truncate", "union"]["add-remove"] == "inf"
-    text = run("compare", *RUN, "--delta", "1e-5", "--adjacency", "zero-out").stdout.splitlines()
-    assert text[0].split() == ["policy", "analysis", "utilization", "zero-out"]
-    assert len(text) == 9
-    assert table["truncate", "refined"]["zero-out"] < table["truncate", "swap"]["zero-out"]
-    for policy in ("truncate", "reject"):  # lower bounds stay below, and reject's are close
-        for adjacency in ("add-remove", "zero-out", "replace-one"):
-            assert 0.0 < table[policy, "attack"][adjacency] <= table[policy, "refined"][adjacency]
-    assert table["reject", "attack"]["zero-out"] > 0.98 * table["reject", "refined"]["zero-out"]
-
-
-def test_compare_leaves_impossible_policies_out_instead_of_failing():
-    outcome = run("compare", "--dataset-size", 100, "--sampling-probability", 1, "--max-batch-size", 10,
-                  "--noise-multiplier", 5, "--steps", 2, "--delta", 1e-3, "--adjacency", "zero-out")  # fmt: skip
-    assert outcome.exit_code == 0
-    assert outcome.stdout.splitlines()[-1].split()[-1] == "-"
-    assert "no batch to accept" in outcome.stderr
-
-
 def test_a_missed_target_is_code_3_and_the_answer_still_printed():
     outcome = run("epsilon", *ZERO_OUT, "--delta", "1e-5", "--max-epsilon", "2.8")
     assert outcome.exit_code == 3
@@ -112,3 +90,69 @@ def test_explain_prints_the_statement_and_puts_it_into_json():
     words = statement(curve("add-remove"), 1e-5)
     assert run("explain", *options).stdout == words + "\n"
     assert json.loads(run("explain", *options, "--json").stdout)["result"]["statement"] == words
+
+
+FILE = """adjacency = "zero-out"
+delta = 1e-5
+dataset_size = 60_000
+poisson_batch_size = 256
+max_batch_size = 300
+noise_multiplier = 1.0
+steps = 14_000
+"""
+
+
+@pytest.mark.parametrize("command", ["epsilon", "explain", "delta"])
+def test_a_run_file_comes_from_standard_input_too(command):
+    question = {"epsilon": ["--delta", "1e-5"], "explain": ["--delta", "1e-5"], "delta": ["--epsilon", "3"]}[command]
+    piped = CliRunner().invoke(main, [command, "--config", "-", *(question if command == "delta" else [])], input=FILE)
+    assert piped.exit_code == 0, piped.output
+    assert piped.stdout == run(command, *ZERO_OUT, *question).stdout
+
+
+def test_the_line_of_the_attack_says_why_it_is_missing(tmp_path):
+    def line(*arguments):
+        return next(
+            one for one in run("epsilon", *arguments).stdout.splitlines() if one.startswith("best known attack")
+        )
+
+    path = tmp_path / "run.toml"
+    path.write_text(FILE + "[[gaussian]]\nnoise_multiplier = 20.0\n")
+    assert "not computed: only for runs of one phase" in line("--config", path)
+    hidden = ["--dataset-size", 1000, "--sampling-probability", 1e-6, "--max-batch-size", 5, "--noise-multiplier", 50, "--steps", 1,
+              "--delta", 1e-4, "--adjacency", "zero-out"]  # fmt: skip
+    assert line(*hidden).split("  ")[-1] == "none found"
+    assert json.loads(run("epsilon", *hidden, "--json").stdout)["result"]["attack_epsilon"] == 0.0
+
+
+def test_plain_poisson_is_an_answer_of_its_own():
+    options = [
+        *SCHEME[:4],
+        "--no-cap",
+        "--noise-multiplier",
+        1,
+        "--steps",
+        14000,
+        "--delta",
+        "1e-5",
+        "--adjacency",
+        "zero-out",
+    ]
+    free = filet.account(
+        filet.CappedPoisson.uncapped(60_000, 256 / 60_000), noise_multiplier=1.0, steps=14_000, adjacency="zero-out"
+    )
+    assert json.loads(run("epsilon", *options, "--json").stdout)["result"]["epsilon"] == free.epsilon(1e-5)
+    assert "no cap, batches of 256.0 examples" in " ".join(run("epsilon", *options).stdout.split())
+    assert "there is no cap on the batch" in " ".join(run("explain", *options).stdout.split())
+
+
+@pytest.mark.parametrize("arguments", [
+    ["epsilon", *ZERO_OUT], ["explain", *ZERO_OUT], ["compare", *ZERO_OUT],
+    ["calibrate", "noise-multiplier", *SCHEME, "--steps", 10, "--epsilon", 1, "--adjacency", "zero-out"],
+    ["plan", "--dataset-size", 1000, "--max-batch-size", 20, "--steps", 10, "--epsilon", 1, "--adjacency", "zero-out"],
+], ids=lambda arguments: arguments[0])  # fmt: skip
+def test_a_large_delta_is_warned_of_wherever_it_is_asked_about(arguments):
+    outcome = run(*arguments, "--delta", "1e-2")
+    assert outcome.exit_code == 0
+    assert "delta 0.01 is above 1 / dataset_size" in outcome.stderr
+    assert "is above 1" not in run(*arguments, "--delta", "1e-5").stderr

@@ -149,3 +149,9 @@ def test_help_needs_no_optional_package_and_the_rest_names_the_extra(written, tm
         assert outcome.stderr.startswith("filet: ")
         assert outcome.stderr.endswith("pip install 'filet[check]'\n")
         assert outcome.stderr.count("\n") == 1
+
+
+def test_certify_refuses_what_takes_too_long_before_it_starts(tmp_path):
+    path = tmp_path / "a.json"
+    assert "may take" in one_line(run("certify", *ASKED, "-o", path, "--max-seconds", "0.001"), 1)
+    assert not path.exists()

@@ -89,3 +89,58 @@ def test_plan_ranks_options_that_meet_the_target_and_prints_the_librarys_table()
     )
     assert run(*options).stdout == plan.table() + "\n"
     assert "steps is missing" in one_line(run(*options[:5], *TARGET), 2)
+
+
+FILE = """adjacency = "zero-out"
+delta = 1e-5
+max_epsilon = 3.0
+dataset_size = 60_000
+poisson_batch_size = 256
+max_batch_size = 300
+noise_multiplier = 1.0
+steps = 1_000
+"""
+
+
+@pytest.mark.parametrize("unknown", ["noise-multiplier", "steps", "sampling-probability"])
+def test_a_run_file_is_calibrated_in_one_of_its_numbers(tmp_path, unknown):
+    path = tmp_path / "run.toml"
+    path.write_text(FILE)
+    given = {
+        "noise-multiplier": ["--noise-multiplier", 1],
+        "steps": ["--steps", 1000],
+        "sampling-probability": ["--poisson-batch-size", 256],
+    }
+    options = [part for name, parts in given.items() if name != unknown for part in parts]
+    outcome = run("calibrate", unknown, "--config", path, "--json")
+    assert outcome.exit_code == 0, outcome.output
+    asked = run("calibrate", unknown, "--dataset-size", 60_000, "--max-batch-size", 300, *options, *TARGET, "--json")
+    assert json.loads(outcome.stdout) == json.loads(asked.stdout)
+    assert "of the file is what is looked for, and was not used" in outcome.stderr
+    tighter = json.loads(run("calibrate", unknown, "--config", path, "--epsilon", 1, "--json").stdout)
+    assert tighter["inputs"]["epsilon"] == 1.0
+
+
+def test_a_plan_takes_the_hardware_and_the_target_of_a_run_file(tmp_path):
+    path = tmp_path / "run.toml"
+    path.write_text(FILE)
+    outcome = run("plan", "--config", path)
+    assert outcome.exit_code == 0, outcome.output
+    assert (
+        outcome.stdout
+        == run("plan", "--dataset-size", 60_000, "--max-batch-size", 300, "--steps", 1_000, *TARGET).stdout
+    )
+    assert "poisson_batch_size and noise_multiplier of the file are what a plan chooses" in outcome.stderr
+    path.write_text(FILE.replace("steps = 1_000", "epochs = 4.2666"))
+    assert json.loads(run("plan", "--config", path, "--json").stdout)["inputs"]["steps"] == 1_000
+    assert "drop --steps" in one_line(run("plan", "--config", path, "--steps", 3), 2)
+    path.write_text(FILE.replace("max_batch_size = 300", "no_cap = true"))
+    assert "nothing to plan for" in one_line(run("plan", "--config", path), 2)
+
+
+def test_noise_is_calibrated_without_a_cap():
+    options = ["calibrate", "noise-multiplier", *SCHEME[:4], "--no-cap", "--steps", 100, *TARGET]
+    assert "no cap" in run(*options).stdout
+    scheme = filet.CappedPoisson.uncapped(60_000, 256 / 60_000)
+    found = json.loads(run(*options, "--json").stdout)["result"]["noise_multiplier"]
+    assert found == filet.calibrate_noise_multiplier(scheme, steps=100, epsilon=3.0, delta=1e-5, adjacency="zero-out")

@@ -14,9 +14,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from ..._rounding import DROPPED, RESOLVED, SUM_ERROR, UNDERFLOW
 from ...errors import NotCertifiedError
 from .loss_law import Array, LossLaw, Piece
-from .rounding import DROPPED, RESOLVED, SUM_ERROR, UNDERFLOW
 
 
 @dataclass(frozen=True)
@@ -53,7 +53,7 @@ class Cut:
         loss, p, q, d = self.loss, self.p, self.q, self.d
         if not self.increasing:
             loss, p, q, d = loss[::-1], p[::-1], q[::-1], d[::-1]
-        return np.maximum.accumulate(loss), p, q, d
+        return (loss if (loss[1:] >= loss[:-1]).all() else np.maximum.accumulate(loss)), p, q, d
 
 
 @dataclass(frozen=True)
@@ -77,78 +77,82 @@ def cut(law: LossLaw, edges: Sequence[Array]) -> Cells:
 
 
 def _cut(piece: Piece, inner: Array) -> Cut:
-    inside = np.unique(inner[(inner > piece.low) & (inner < piece.high)])
-    x = np.concatenate([[piece.low], inside, [piece.high]])
-    finite, up = np.isfinite(x), piece.increasing
-    loss = np.where((x > 0) == up, np.inf, -np.inf)
+    inside = inner[(inner > piece.low) & (inner < piece.high)]
+    if not (inside[1:] > inside[:-1]).all():
+        inside = np.unique(inside)
+    x, up = np.concatenate([[piece.low], inside, [piece.high]]), piece.increasing
+    loss = np.empty_like(x)
+    finite = slice(int(math.isinf(piece.low)), x.size - int(math.isinf(piece.high)))
+    loss[0], loss[-1] = (-math.inf, math.inf) if up else (math.inf, -math.inf)
     loss[finite] = piece.loss(x[finite])
     return Cut(x, loss, *piece.masses(x), up)
 
 
+def _joined(cells: Cells) -> tuple[Array, Array, Array, Array, list[int]]:
+    """Losses and masses of all pieces in one row, with cells of no mass between pieces, and where pieces end."""
+    ordered = [cut.ordered() for cut in cells.cuts]
+    ends = np.cumsum([one[0].size for one in ordered]).tolist()
+    if len(ordered) == 1:
+        return *ordered[0], ends
+    p, q, d = (np.concatenate([v for one in ordered for v in (one[kind], [0.0])][:-1]) for kind in (1, 2, 3))
+    return np.concatenate([one[0] for one in ordered]), p, q, d, ends
+
+
 def discretise_above(cells: Cells) -> Discrete:
     """The dominating discrete loss on the given cells. Proof: engine.md#two-discrete-losses-around-the-true-one"""
-    law = cells.law
-    losses, masses = [], []
-    infinite = law.lost + UNDERFLOW
-    for cut in cells.cuts:
-        loss, p, q, d = cut.ordered()
-        at = np.zeros_like(loss)  # P-mass at each edge loss
-        low, high = loss[:-1], loss[1:]
-        inner = np.isfinite(low) & np.isfinite(high)
-        with np.errstate(invalid="ignore", divide="ignore", over="ignore"):
-            # share of the cell's P-mass that goes to its upper end: (P - e^low Q) / (P (1 - e^(low-high)))
-            excess = np.where(np.abs(low) < 0.5, d - q * np.expm1(low), p - q * np.exp(low))
-            share = excess / (p * -np.expm1(low - high))
-        share = np.clip(np.where(inner & np.isfinite(share) & (q > RESOLVED), share, 1.0), 0.0, 1.0)
-        upper = np.where(inner, p * share, 0.0)
-        at[1:] += upper
-        at[:-1] += np.where(inner, p - upper, 0.0)
-        if math.isinf(loss[0]):  # losses from -inf: round up to the first edge
-            at[1] += p[0]
-        if math.isinf(loss[-1]):  # losses to +inf: keep the Q-mass at the last edge; the rest of P is at +inf
-            kept = min(q[-1] * math.exp(min(700.0, loss[-2])), p[-1]) if q[-1] > RESOLVED else 0.0
-            at[-2] += kept
-            infinite += float(p[-1] - kept)
-        finite = np.isfinite(loss)
-        losses.append(loss[finite])
-        masses.append(at[finite])
-    for atom in law.atoms:
-        losses.append(np.array([atom.loss]))
-        masses.append(np.array([atom.p]))
-    loss, mass = np.concatenate(losses), np.concatenate(masses)
-    _check_total(float(mass.sum()) + infinite, exact=True)
-    loss, mass = loss[mass > 0], mass[mass > 0]
+    law, infinite = cells.law, cells.law.lost + UNDERFLOW
+    loss, p, q, d, ends = _joined(cells)
+    low = loss[:-1]
+    with np.errstate(invalid="ignore", divide="ignore", over="ignore"):
+        # share of the cell's P-mass that goes to its upper end: (P - e^low Q) / (P (1 - e^(low-high)))
+        excess, cancels = d - q * np.expm1(low), low < -0.5
+        if cancels.any():
+            excess[cancels] = (p - q * np.exp(low))[cancels]
+        share = excess / (p * -np.expm1(low - loss[1:]))
+    unknown = (q <= RESOLVED) | ~(np.abs(share) < 1e9)  # also if not a number
+    if unknown.any():
+        share[unknown] = 1.0
+    upper = p * np.minimum(np.maximum(share, 0.0), 1.0)
+    lower = p - upper
+    for start, end in zip([0, *ends[:-1]], ends, strict=True):
+        last = end - 2
+        if math.isinf(loss[start]):  # losses from -inf: round up to the first edge
+            upper[start], lower[start] = p[start], 0.0
+        if math.isinf(loss[end - 1]):  # losses to +inf: keep the Q-mass at the last edge; the rest of P is at +inf
+            kept = min(q[last] * math.exp(min(700.0, loss[last])), p[last]) if q[last] > RESOLVED else 0.0
+            upper[last], lower[last] = 0.0, kept
+            infinite += float(p[last] - kept)
+    at = np.append(lower, 0.0)  # P-mass at each edge loss
+    at[1:] += upper
+    if law.atoms:
+        loss = np.append(loss, [atom.loss for atom in law.atoms])
+        at = np.append(at, [atom.p for atom in law.atoms])
+    _check_total(float(at.sum()) + infinite, exact=True)
+    some = at > 0.0  # nothing is at an infinite edge
     # Infinite masses are sums of positive tails, good to a few parts in 1e13; round them up.
-    return Discrete(
-        loss, np.log(mass), infinite * (1 + SUM_ERROR), law.weight_error, law.difference, law.loss_error, law.whole
-    )
+    return Discrete(loss[some], np.log(at[some]), infinite * (1 + SUM_ERROR), law.weight_error, law.difference,
+                    law.loss_error, law.whole)  # fmt: skip
 
 
 def discretise_below(cells: Cells) -> Discrete:
     """The dominated discrete loss on the given cells. Proof: engine.md#two-discrete-losses-around-the-true-one"""
     law = cells.law
-    losses, masses = [], []
-    for cut in cells.cuts:
-        loss, p, q, d = cut.ordered()
-        # Where Q underflows, the loss at the cell's lower end is a lower bound of the merged one. Dropping the
-        # lightest outcomes, and those of the open first cell, lowers every profile.
-        seen = q > RESOLVED
-        keep = (p > DROPPED) & (seen | np.isfinite(loss[:-1]))
-        seen, low, p, q, d = seen[keep], loss[:-1][keep], p[keep], q[keep], d[keep]
-        with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
-            ratio = d / q
-            merged = np.where(np.abs(ratio) < 0.5, np.log1p(np.maximum(ratio, -0.75)), np.log(p) - np.log(q))
-        losses.append(np.where(seen, merged, low))
-        masses.append(p)
-    for atom in law.atoms:
-        if atom.p > DROPPED:
-            losses.append(np.array([atom.loss]))
-            masses.append(np.array([atom.p]))
-    mass = np.concatenate(masses)
-    _check_total(float(mass.sum()), exact=False)
-    return Discrete(
-        np.concatenate(losses), np.log(mass), 0.0, law.weight_error, law.difference, law.loss_error, law.whole
-    )
+    loss, p, q, d, _ = _joined(cells)
+    # Where Q underflows, the loss at the cell's lower end is a lower bound of the merged one. Dropping the
+    # lightest outcomes, and those of the open first cell, lowers every profile.
+    low, seen = loss[:-1], q > RESOLVED
+    keep = (p > DROPPED) & (seen | np.isfinite(low))
+    if not keep.all():
+        seen, low, p, q, d = seen[keep], low[keep], p[keep], q[keep], d[keep]
+    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+        ratio = d / q
+        merged = np.where(np.abs(ratio) < 0.5, np.log1p(np.maximum(ratio, -0.75)), np.log(p) - np.log(q))
+    loss = np.where(seen, merged, low)
+    heavy = [atom for atom in law.atoms if atom.p > DROPPED]
+    if heavy:
+        loss, p = np.append(loss, [atom.loss for atom in heavy]), np.append(p, [atom.p for atom in heavy])
+    _check_total(float(p.sum()), exact=False)
+    return Discrete(loss, np.log(p), 0.0, law.weight_error, law.difference, law.loss_error, law.whole)
 
 
 def _check_total(mass: float, *, exact: bool) -> None:

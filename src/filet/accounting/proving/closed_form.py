@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import math
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 from scipy.special import erfcx, log_ndtr
 
+from ..._rounding import CLOSED_FORM_ERROR, POINT_ERROR, SUM_ERROR, UNDERFLOW, UNIT, down, up
 from .cells import Discrete
 from .loss_law import Array, LossLaw
-from .rounding import CLOSED_FORM_ERROR, POINT_ERROR, SUM_ERROR, UNDERFLOW, UNIT, down, up
+
+_NODES, _WEIGHTS = np.polynomial.legendre.leggauss(6)
 
 
 class ClosedForm(Protocol):
@@ -54,25 +56,21 @@ class Gaussian:
         self._shifts = math.sqrt(least), math.sqrt(most)
 
     def delta_bounds(self, epsilon: Array) -> tuple[Array, Array]:
-        lower, upper = np.empty_like(epsilon), np.empty_like(epsilon)
-        for i, e in enumerate(epsilon):
-            (low, low_error), (high, high_error) = (self._delta(mu, float(e)) for mu in self._shifts)
-            lower[i], upper[i] = max(0.0, low * (1 - low_error)), min(1.0, high * (1 + high_error) + 5e-324)
-        return lower, upper
+        (low, low_error), (high, high_error) = (self._delta(mu, epsilon) for mu in self._shifts)
+        return np.maximum(0.0, low * (1 - low_error)), np.minimum(1.0, high * (1 + high_error) + 5e-324)
 
     @staticmethod
-    def _delta(mu: float, epsilon: float) -> tuple[float, float]:
+    def _delta(mu: float, epsilon: Array) -> tuple[Array, Array]:
         """delta, and its relative error: that of the formula, and of a tail whose argument is rounded."""
         if mu == 0.0:
-            return 0.0, 0.0
+            return np.zeros_like(epsilon), np.zeros_like(epsilon)
         size = epsilon / mu + mu
-        error = CLOSED_FORM_ERROR + 8 * UNIT * size * (abs(epsilon / mu - mu / 2) + 1.0)
-        if not error < 0.1:
-            return 0.5, 1.0  # delta is between 0 and 1, and no more is known
-        return math.exp(gaussian_log_delta(mu, epsilon)), error
+        error = CLOSED_FORM_ERROR + 8 * UNIT * size * (np.abs(epsilon / mu - mu / 2) + 1.0)
+        known = error < 0.1  # otherwise delta is between 0 and 1, and no more is known
+        return np.where(known, np.exp(gaussian_log_delta(mu, epsilon)), 0.5), np.where(known, error, 1.0)
 
 
-def gaussian_log_delta(mu: float, epsilon: float) -> float:
+def gaussian_log_delta(mu: float, epsilon: Any) -> Any:
     """log delta(epsilon) of the Gaussian mechanism with shift mu (Balle and Wang, 2018), to nine digits.
 
     delta is phi(a) (R(a) - R(b)) with Mills' ratio R and a, b = epsilon / mu -+ mu / 2; where a and b are close, the
@@ -81,24 +79,21 @@ def gaussian_log_delta(mu: float, epsilon: float) -> float:
     if mu == 0.0:
         return -math.inf
     a, b = epsilon / mu - mu / 2, epsilon / mu + mu / 2
-    if a < -5.0:
-        first, second = float(log_ndtr(-a)), epsilon + float(log_ndtr(-b))
-        return first + math.log(-math.expm1(second - first))
-    if mu < 0.01 * max(1.0, a):
-        nodes, weights = np.polynomial.legendre.leggauss(6)
-        x = 0.5 * (a + b) + 0.5 * mu * nodes
-        gap = 0.5 * mu * float(weights @ _mills_slope(x))
-    else:
-        gap = float(_mills(np.array([a]))[0] - _mills(np.array([b]))[0])
-    return math.log(gap) - 0.5 * a * a - 0.5 * math.log(2 * math.pi) if gap > 0.0 else -math.inf
+    with np.errstate(all="ignore"):  # each formula is used where it holds
+        first, second = log_ndtr(-a), epsilon + log_ndtr(-b)
+        negative = first + np.log(-np.expm1(second - first))
+        close = 0.5 * mu * (_mills_slope(np.add.outer(0.5 * (a + b), 0.5 * mu * _NODES)) @ _WEIGHTS)
+        gap = np.where(mu < 0.01 * np.maximum(1.0, a), close, _mills(a) - _mills(b))
+        other = np.log(np.maximum(gap, 0.0)) - 0.5 * a * a - 0.5 * math.log(2 * math.pi)
+    return np.where(a < -5.0, negative, other)[()]
 
 
-def _mills(x: Array) -> Array:
-    return np.asarray(math.sqrt(math.pi / 2) * erfcx(x / math.sqrt(2.0)))
+def _mills(x: Any) -> Any:
+    return math.sqrt(math.pi / 2) * erfcx(x / math.sqrt(2.0))
 
 
 def _mills_slope(x: Array) -> Array:
     """1 - x R(x) > 0; its series where the two terms nearly cancel."""
     y = np.square(1.0 / np.maximum(x, 1.0))
     series = y * (1 - 3 * y * (1 - 5 * y * (1 - 7 * y * (1 - 9 * y * (1 - 11 * y)))))
-    return np.where(x > 30.0, series, 1.0 - x * _mills(np.minimum(x, 30.0)))
+    return np.asarray(np.where(x > 30.0, series, 1.0 - x * _mills(np.minimum(x, 30.0))))

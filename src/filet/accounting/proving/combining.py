@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from fractions import Fraction
+from typing import Any
 
+import numpy as np
+
+from ..._rounding import SUM_ERROR, UNIT, up
 from ..terms import Bounds
-from .rounding import SUM_ERROR, UNIT, up
 
 _LARGEST_EXPONENT = 700.0
 
@@ -63,19 +66,19 @@ def exposed(part: Bounds, exposure: Bounds) -> Bounds:
     return Bounds(max(part.lower, exposure.lower), min(1.0, up(part.upper + exposure.upper)))
 
 
-def power(rate: float, forward: Sequence[tuple[float, float]], backward: Sequence[tuple[float, float]]) -> float:
-    """Upper bound of the power of any test at a false positive rate, whichever neighbour is the null.
+def power(rate: Any, forward: Any, backward: Any) -> Any:
+    """Upper bound of the power of any test at a false positive rate, or at several, whichever neighbour is the null.
 
     The tables hold (epsilon, upper bound of delta) of either order. Sums of positive terms, so nothing cancels.
     Proof: engine.md#trade-off-curves
     """
-    powers = []
+    powers = np.asarray(rate)
     for one, other in ((forward, backward), (backward, forward)):
-        best = 1.0
-        for epsilon, delta in one:  # thresholds a = e^epsilon >= 1: H_a + a f
-            if epsilon <= _LARGEST_EXPONENT:
-                best = min(best, delta + math.exp(epsilon) * rate)
-        for epsilon, delta in other:  # and below 1: H_{1/b}(P||Q) + f / b = 1 - 1/b + (H_b(Q||P) + f) / b
-            best = min(best, -math.expm1(-epsilon) + math.exp(-epsilon) * (delta + rate))
-        powers.append(best)
-    return min(1.0, max(float(up(max(powers), 16 * UNIT)), rate))
+        (epsilon, delta), (back, backs) = np.asarray(one).T, np.asarray(other).T
+        near = epsilon <= _LARGEST_EXPONENT
+        # thresholds a = e^epsilon >= 1: H_a + a f; and below 1: H_{1/b}(P||Q) + f / b = 1 - 1/b + (H_b(Q||P) + f) / b
+        ahead = delta[near] + np.multiply.outer(rate, np.exp(epsilon[near]))
+        behind = -np.expm1(-back) + np.exp(-back) * np.add.outer(rate, backs)
+        best = np.minimum(ahead.min(axis=-1, initial=1.0), behind.min(axis=-1, initial=1.0))
+        powers = np.maximum(powers, up(best, 16 * UNIT))
+    return np.minimum(1.0, powers)[()]

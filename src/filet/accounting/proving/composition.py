@@ -12,19 +12,24 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from copy import copy
 from dataclasses import dataclass, replace
 
 import numpy as np
 
+from ..._rounding import MASS_ERROR, NEGLIGIBLE, PHASE_ERROR, RESOLVED, TRANSFORM_ERROR, UNIT
 from .cells import Discrete
 from .loss_law import Array
-from .rounding import MASS_ERROR, NEGLIGIBLE, PHASE_ERROR, TRANSFORM_ERROR, UNIT
-from .transform import Complex, by_powers, by_series, characteristic
+from .transform import Complex, by_powers, by_series, characteristic, powers_error
 
 _BLOCK = 250_000  # losses of one block, a size that fits the processor's cache
-_FEW, _FEW_IN_BLOCKS = 64, 400  # frequencies up to which multiplication is the quickest way
+_FEW, _FEW_IN_BLOCKS = 512, 8_000  # frequencies up to which multiplication is the quickest way; for several phases
+_SEVERAL = 8
+_LOWEST = -1e300  # in place of -inf, which cannot be taken off itself
 _MOST_SAMPLES = 200_000  # of one look for decay; more would cost more than they save
 _NEAR_ZERO = np.geomspace(1e-6, 1.0, 200)  # frequencies at which decay is looked for, in units of 1 / deviation
+_NEAR_POWERS = _NEAR_ZERO ** np.array([[2.0], [4.0], [6.0], [8.0]])
+_NEAR_FACTORS = np.array([[1.4], [1 / 2], [1 / 6], [1 / 24]])  # of E|x| far out, and of E x^2, |x|^3, x^4 near zero
 
 
 @dataclass(frozen=True)
@@ -47,9 +52,8 @@ class Block:
         if c.size > most:
             return np.concatenate([self.log_sum(c[i : i + most]) for i in range(0, c.size, most)])
         v = c[:, None, None] * self.loss + self.log_mass
-        top = v.max(axis=2)
-        shift = np.where(np.isfinite(top), top, 0.0)
-        return np.asarray(shift + np.log(np.exp(v - shift[:, :, None]).sum(axis=2)))
+        top = np.maximum(v.max(axis=2), _LOWEST)
+        return np.asarray(top + np.log(np.exp(v - top[:, :, None]).sum(axis=2)))
 
 
 def blocks(laws: Sequence[tuple[Discrete, int]]) -> list[Block]:
@@ -106,22 +110,6 @@ class Composition:
         self._asked = c, total
         return total
 
-    def moments(self, c: float) -> tuple[float, float, float]:
-        """Value, slope and curvature of `log_mgf` at c (without jump)."""
-        value = 0.5 * self.gaussian * (c * c + c)
-        slope, curvature = self.gaussian * (c + 0.5), self.gaussian
-        for block in self.small:
-            v = block.log_mass + c * block.loss
-            top = v.max(axis=1)
-            e = np.exp(v - top[:, None])
-            total = e.sum(axis=1)
-            mean = np.einsum("km,km->k", e, block.loss) / total
-            square = np.einsum("km,km->k", e, np.square(block.loss - mean[:, None])) / total
-            value += float(block.steps @ (np.log(total) + top))
-            slope += float(block.steps @ mean)
-            curvature += float(block.steps @ square)
-        return value, slope, curvature
-
     def tilted(self, c: float) -> list[Tilted]:
         """The tilted losses of each block (up to the cap); the last tilt is kept, as several questions share it."""
         if self._tilt != c:
@@ -135,55 +123,34 @@ class Composition:
         Proof: engine.md#rounding
         """
         u: Array = spacing * np.arange(count, dtype=np.float64)
-        size = np.hypot(c, u)
-        log_f: Complex = np.asarray((-0.5 * self.gaussian) * np.square(u), dtype=np.complex128)
-        log_bound = log_f.real.copy()
+        log_bound = (-0.5 * self.gaussian) * (u * u)
+        log_f, relative, size = log_bound.astype(complex), np.full(count, 8 * UNIT), np.hypot(c, u)
         log_value, centre = 0.5 * self.gaussian * (c * c + c), self.gaussian * (c + 0.5)
-        relative = np.full(count, 8 * UNIT)
-        logs, bounds = [], []
-        for one in self.tilted(c):
-            values, own = one.transform(spacing, count)
-            error = one.error(size, own)
-            bounds.append(np.abs(values) + error)
-            with np.errstate(divide="ignore"):
-                logs.append(np.log(values))
-            log_f += one.steps @ logs[-1]
-            log_bound += one.steps @ np.log(bounds[-1])
-            relative += one.steps @ (error / bounds[-1])
-            log_value += float(one.steps @ one.log_scale)
-            centre += float(one.steps @ one.centre)
+        jump = _Jump(c, self.tilted(c), self.big, u) if self.jump else None
+        for number, whole in enumerate(self.tilted(c)):
+            log_value += float(whole.steps @ whole.log_scale)
+            centre += float(whole.steps @ whole.centre)
+            for rows in whole.slices(count):
+                one = whole.rows(rows)
+                values, own = one.transform(spacing, count)
+                error = one.error(size, own)
+                bound = np.abs(values) + error
+                with np.errstate(divide="ignore"):
+                    log_f += one.steps @ np.log(values)
+                log_bound += one.steps @ np.log(bound)
+                relative += one.steps @ (error / bound)
+                if jump:
+                    jump.add(number, rows, one, values, bound, size)
         relative += 4 * UNIT * np.abs(log_f.imag)
         # Hopeless where the steps are so many that their roundings drown the transform; infinite errors are refused.
-        bound_f = np.where(log_bound < 600.0, np.exp(np.minimum(log_bound, 600.0)), np.inf)
-        if self.jump:
-            return self._with_jump(c, u, (log_f, relative, bound_f), logs, bounds, (log_value, centre))
-        values = np.exp(np.minimum(log_f.real, 600.0) + 1j * log_f.imag)
+        with np.errstate(over="ignore"):
+            bound_f = np.exp(log_bound)
+        np.minimum(log_f.real, 600.0, out=log_f.real)
+        values = np.exp(log_f)
+        if jump:
+            rounding = bound_f * (jump.error + jump.size * relative)
+            return Spectrum(values * jump.total, rounding, log_value + jump.top, centre)
         return Spectrum(values, bound_f * relative, log_value, centre)
-
-    def _with_jump(self, c: float, u: Array, whole: tuple[Complex, Array, Array], logs: list[Complex],
-                   bounds: list[Array], scale: tuple[float, float]) -> Spectrum:  # fmt: skip
-        """The sum over phases in which one factor is exchanged for a loss above the cap.
-
-        Proof: engine.md#rare-large-losses
-        """
-        log_f, relative, bound_f = whole
-        tilted, jumps = self.tilted(c), [Tilted(c, block) for block in self.big]
-        with np.errstate(invalid="ignore"):
-            odds = [np.log(one.steps) + jump.log_scale - one.log_scale
-                    for one, jump in zip(tilted, jumps, strict=True)]  # fmt: skip
-        top = float(np.logaddexp.reduce(np.concatenate(odds)))  # of the sum, so that no value is above one
-        total, rounding = np.zeros(u.size, complex), np.zeros(u.size)
-        spacing = float(u[1]) if u.size > 1 else 1.0
-        for one, jump, log_one, bound, odd in zip(tilted, jumps, logs, bounds, odds, strict=True):
-            hit = np.isfinite(jump.log_scale)  # phases with losses above the cap
-            weight = np.where(hit, np.exp(odd - top), 0.0)[:, None]
-            values, own = jump.transform(spacing, u.size)
-            error = jump.error(np.hypot(c, u), own)
-            turn = 1j * u * (jump.centre - one.centre)[:, None]
-            total += (weight * values * np.exp(log_f - log_one + turn)).sum(axis=0)
-            others = weight * bound_f / bound
-            rounding += (others * (error + (np.abs(values) + error) * relative)).sum(axis=0)
-        return Spectrum(total, rounding, scale[0] + top, scale[1])
 
     @property
     def weight_margin(self) -> float:
@@ -202,19 +169,15 @@ class Composition:
         spacing = 0.25 / max(max(float(one.spread.max()) for one in tilts), 1e-300)
         if not limit / spacing * self.rows < _MOST_SAMPLES:
             return limit, 1.0
-        near = min(limit, 1.0 / max(max(float(one.deviation.max()) for one in tilts), 1e-300)) * _NEAR_ZERO
-        far = spacing * np.arange(math.ceil(limit / spacing) + 2)
-        start = np.concatenate([near[:-1], np.maximum(far - 0.5 * spacing, 0.0)])
-        log_bound = (-0.5 * self.gaussian) * np.square(start)
+        end = min(limit, 1.0 / max(max(float(one.deviation.max()) for one in tilts), 1e-300))
+        first, count = int(end / spacing + 0.5), math.ceil(limit / spacing) + 2  # samples further in are not needed
+        start = np.concatenate([end * _NEAR_ZERO, np.maximum(spacing * (np.arange(first, count) - 0.5), end)])
+        log_bound = (-0.5 * self.gaussian) * (start * start)
         for one in tilts:
-            values, own = one.transform(spacing, far.size)
-            bound = np.abs(values) + (0.5 * spacing) * one.spread[:, None]
-            bound = np.concatenate([one.near_zero(near), bound], axis=1)
-            bound += one.error(np.hypot(c, start + spacing), own)
+            values, own = one.transform(spacing, count)
+            far = np.abs(values[:, first:]) + (0.5 * spacing) * one.spread[:, None]
+            bound = np.concatenate([one.near_zero(end), far], axis=1) + one.error(c + start + spacing, own)
             log_bound += one.steps @ np.log(np.minimum(bound, 1.0))
-        beyond = start + spacing > near[-1]  # the samples further in are not needed
-        beyond[: near.size - 1] = True
-        start, log_bound = start[beyond], log_bound[beyond]
         worst = np.maximum.accumulate(log_bound[::-1])[::-1]
         first = int(np.argmax(worst <= math.log(tolerance)))
         if not worst[first] <= math.log(tolerance) or first == 0:
@@ -232,6 +195,35 @@ class Spectrum:
     centre: float
 
 
+class _Jump:
+    """The sum over phases in which one factor is exchanged for a loss above the cap, relative to the product of all.
+
+    Proof: engine.md#rare-large-losses
+    """
+
+    def __init__(self, c: float, tilted: list[Tilted], big: list[Block], u: Array) -> None:
+        self.u, self.jumps = u, [Tilted(c, block) for block in big]
+        with np.errstate(invalid="ignore"):
+            self.odds = [np.log(one.steps) + jump.log_scale - one.log_scale
+                         for one, jump in zip(tilted, self.jumps, strict=False)]  # fmt: skip
+        # of the sum, so that no value is above one
+        self.top = float(np.logaddexp.reduce(np.concatenate(self.odds))) if big else 0.0
+        self.total, self.error, self.size = np.zeros(u.size, complex), np.zeros(u.size), np.zeros(u.size)
+
+    def add(self, number: int, rows: slice, one: Tilted, values: Complex, bound: Array, size: Array) -> None:
+        """Add some phases of a block, whose transforms without the jump are `values`, of a modulus below `bound`."""
+        jump = self.jumps[number].rows(rows)
+        hit = np.isfinite(jump.log_scale)  # phases with losses above the cap
+        weight = np.where(hit, np.exp(self.odds[number][rows] - self.top), 0.0)[:, None]
+        spacing = float(self.u[1]) if self.u.size > 1 else 1.0
+        found, own = jump.transform(spacing, self.u.size)
+        error = jump.error(size, own)
+        turn = np.exp(1j * self.u * (jump.centre - one.centre)[:, None])
+        self.total += (weight * found * turn / values).sum(axis=0)
+        self.error += (weight / bound * error).sum(axis=0)
+        self.size += (weight / bound * (np.abs(found) + error)).sum(axis=0)
+
+
 class Tilted:
     """One step's losses of each phase under the tilted law e^{c L} P / E[e^{c L}], counted from their mean `centre`.
 
@@ -240,18 +232,37 @@ class Tilted:
 
     def __init__(self, c: float, block: Block) -> None:
         v = block.log_mass + c * block.loss
-        top = v.max(axis=1)
-        empty = np.isneginf(top)
-        weights = np.exp(v - np.where(empty, 0.0, top)[:, None])
-        total = np.where(empty, 1.0, weights.sum(axis=1))
-        self.steps, self.weight_error, self.size = block.steps, block.weight_error, block.size
-        self.weights = weights / total[:, None]
-        self.log_scale = np.log(total) + top
-        self.centre = np.einsum("km,km->k", self.weights, block.loss)
+        top = v.max(axis=1)  # -inf where no loss is left
+        weights = np.exp(v - np.maximum(top, _LOWEST)[:, None])
+        weights[weights < RESOLVED] = 0.0  # numbers that are nearly denormal are slow
+        total = np.maximum(weights.sum(axis=1), 1.0)
+        self.steps, self.weight_error = block.steps, block.weight_error
+        self.weights, self.log_scale = weights / total[:, None], np.log(total) + top
+        self.centre = (self.weights * block.loss).sum(axis=1)
         self.away = block.loss - self.centre[:, None]
-        self.distance = np.abs(self.away)
-        self.spread = np.einsum("km,km->k", self.weights, self.distance)
-        self.deviation = np.sqrt(np.einsum("km,km->k", self.weights, np.square(self.away)))
+        distance = self.distance
+        first = self.weights * distance
+        self.spread, self.deviation = first.sum(axis=1), np.sqrt((first * distance).sum(axis=1))
+        self.slope = (PHASE_ERROR + MASS_ERROR) * (
+            self.spread + np.abs(self.centre) + block.size
+        )  # of the error in |z|
+
+    @property
+    def distance(self) -> Array:
+        return np.asarray(np.abs(self.away))
+
+    def slices(self, count: int) -> list[slice]:
+        """The phases in turn, so few at once that their transforms at `count` frequencies fit the processor's cache."""
+        most = max(1, _BLOCK // count)
+        return [slice(first, first + most) for first in range(0, self.steps.size, most)]
+
+    def rows(self, rows: slice) -> Tilted:
+        """Some of the phases."""
+        if rows.stop - rows.start >= self.steps.size:
+            return self
+        some = copy(self)
+        vars(some).update({name: value[rows] for name, value in vars(self).items()})
+        return some
 
     def transform(self, spacing: float, count: int) -> tuple[Complex, Array]:
         """E_c[e^{i u (L - centre)}] at u = j spacing, j < count, one row a phase, and a bound of its own error.
@@ -260,8 +271,9 @@ class Tilted:
         power series, exact to rounding; the rest, often a tiny share of the mass, through the fast transform.
         Proof: engine.md#the-transform-of-a-discrete-loss
         """
-        if count <= (_FEW if self.steps.size < 8 else _FEW_IN_BLOCKS):
-            return by_powers(self.away, self.weights, spacing, count), np.full(self.steps.size, 4 * count * UNIT)
+        if count <= (_FEW if self.steps.size < _SEVERAL else _FEW_IN_BLOCKS):
+            own = powers_error(self.away.shape[1], count)
+            return by_powers(self.away, self.weights, spacing, count), np.full(self.steps.size, own)
         values, shares = np.zeros((self.steps.size, count), complex), np.zeros(self.steps.size)
         limit = spacing * (count - 1)
         for row, (away, weights, distance) in enumerate(zip(self.away, self.weights, self.distance, strict=True)):
@@ -279,18 +291,18 @@ class Tilted:
 
         Proof: engine.md#rounding
         """
-        reach = size * (self.spread + np.abs(self.centre) + self.size)[:, None]
-        return np.asarray(16 * UNIT + own[:, None] + (PHASE_ERROR + MASS_ERROR) * reach)
+        return np.asarray((own + 16 * UNIT)[:, None] + size * self.slope[:, None])
 
-    def near_zero(self, u: Array) -> Array:
-        """Bounds of the transform's modulus on the intervals between the given frequencies, of at most 1 / deviation.
+    def near_zero(self, end: float) -> Array:
+        """Bounds of the transform's modulus from each share of `_NEAR_ZERO` of `end` on, up to end <= 1 / deviation.
 
         Proof: engine.md#truncation
         """
-        x = self.distance * u[-1]
+        x = self.distance * end
         little = np.where(x <= 2.0, x, 0.0)
-        rest = 1.4 * np.einsum("km,km->k", self.weights, x - little)[:, None]
-        square, cube, fourth = (np.einsum("km,km->k", self.weights, little**k)[:, None] for k in (2, 3, 4))
-        low, high = u[:-1] / u[-1], u[1:] / u[-1]
-        real = 1.0 - square * np.square(low) / 2.0 + fourth * high**4 / 24.0
-        return np.asarray(np.hypot(real, cube * high**3 / 6.0 + rest * high) + 1e-12 * square * np.square(high))
+        square = little * little
+        powers = np.array([x - little, square, square * little, square * square]) * self.weights
+        far, a, k, b = powers.sum(axis=2) * _NEAR_FACTORS
+        terms = np.array([far * far - 2.0 * a * (1 - 1e-11), a * a + 2.0 * (b + far * k), k * k, b * b]).T
+        bound = np.sqrt(1.0 + terms @ _NEAR_POWERS)  # convex but for the root, so largest at one of the ends
+        return np.asarray(np.maximum(bound, bound[:, -1:]) + 16 * UNIT)

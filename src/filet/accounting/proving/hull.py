@@ -9,13 +9,11 @@ from __future__ import annotations
 
 import numpy as np
 
+from ..._rounding import EXTENDED_UNIT, FEW, LEAST_LOG_MASS, UNDERFLOW, UNIT
 from ...errors import NotCertifiedError
 from .cells import Discrete
 from .loss_law import Array
-from .rounding import UNDERFLOW, UNIT
 
-_EXTENDED = np.finfo(np.longdouble).eps  # that of a float on some machines
-_LEAST = -620.0  # log of a Q-mass; smaller ones are nearly denormal, and their differences have few digits
 _LARGEST_LOSS = 600.0
 
 
@@ -24,7 +22,7 @@ def reverse(loss: Array, part: Array) -> tuple[Array, Array]:
 
     Proof: theory.md#how-it-is-used
     """
-    return -loss[::-1], (part * np.exp(-loss) * (1 + 16 * UNIT))[::-1]
+    return -loss[::-1], (part * np.exp(-loss) * (1 + FEW))[::-1]
 
 
 def _slopes(loss: Array, value: Array) -> Array:
@@ -40,7 +38,9 @@ def vertices(loss: Array, part: Array) -> tuple[Array, Array]:
     """
     value = np.where(loss < 0.0, -np.expm1(np.minimum(loss, 0.0)) * (1 + 4 * UNIT) + part * (1 + 4 * UNIT), part)
     with np.errstate(divide="ignore"):  # any nodes may be left out
-        keep = (value < 1.0) & (np.log(value) - np.maximum(loss, 0.0) > _LEAST) & (np.abs(loss) <= _LARGEST_LOSS)
+        keep = (
+            (value < 1.0) & (np.log(value) - np.maximum(loss, 0.0) > LEAST_LOG_MASS) & (np.abs(loss) <= _LARGEST_LOSS)
+        )
     loss, value = loss[keep], value[keep]
     while loss.size:
         slope = _slopes(loss, value)
@@ -84,7 +84,7 @@ def profile(law: Discrete) -> tuple[Array, Array, float]:
     beyond = np.cumsum(q[::-1])[::-1]
     value = np.float64(law.infinite) + np.cumsum((beyond * width)[::-1])[::-1]
     size = float(np.abs(law.log_mass).max() + np.abs(law.loss).max())
-    error = UNIT * (size + 16.0) + 2 * law.loss.size * float(_EXTENDED)
+    error = UNIT * (size + 16.0) + 2 * law.loss.size * EXTENDED_UNIT
     at = np.append(value, law.infinite).astype(np.float64) * (1 - error)
     return law.loss, at[1:], float(at[0])
 

@@ -11,51 +11,38 @@ Distances are in units of the noise's standard deviation.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Protocol
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 
+from ..._rounding import FEW, LEAST_LIGHT, UNIT
 from ...errors import NotCertifiedError
 from ..terms import Adjacency
 from .loss_law import Array
-from .rounding import UNIT
 from .tails import integral
 from .tails import upper as _upper
 
-_FEW = 16 * UNIT  # more than the roundings of any product or sum of a few terms below
 _LARGEST_EXPONENT = 690.0
-_LEAST_LIGHT = 1e-250  # w and tau below it leave too few digits to products
 
 
-class Weights(Protocol):
-    """The theory page's names for policy truncate; `swap` is tau - tq, `stay` is (1-p) w; `error` bounds all relative errors."""
-
-    @property
-    def room(self) -> float: ...
-    @property
-    def w(self) -> float: ...
-    @property
-    def tau(self) -> float: ...
-    @property
-    def tq(self) -> float: ...
-    @property
-    def c(self) -> float: ...
-    @property
-    def swap(self) -> float: ...
-    @property
-    def stay(self) -> float: ...
-    @property
-    def error(self) -> float: ...
+# A float, or an array with one a node: nodes of many steps may stand in one array.
+Number = Any
+# Of `_binomial.CapWeights`: `swap` is tau - tq, `stay` is (1-p) w; `error` bounds all relative errors.
+_WEIGHTS = ("room", "w", "tau", "tq", "c", "swap", "stay", "error")
+Weights = Any
 
 
-def lendable(weights: Weights, sigma: float) -> bool:
+def lendable(weights: Weights, sigma: Number) -> bool:
     """Whether the digits of the weights suffice, and the noise is in the range that the error bounds are for.
 
     Proof: theory.md#lending
     """
-    return 0.01 <= sigma <= 1e8 and min(weights.w, weights.tau) >= _LEAST_LIGHT and weights.error <= 1e-3
+    noisy, known = (sigma >= 0.01) & (sigma <= 1e8), weights.error <= 1e-3
+    return bool(np.all(noisy & known & (np.minimum(weights.w, weights.tau) >= LEAST_LIGHT)))
 
 
 @dataclass(frozen=True)
@@ -73,47 +60,55 @@ class Step:
     Proof: theory.md#lending
     """
 
-    n: int
-    p: float
-    cap: int
-    sigma: float
+    n: Number
+    p: Number
+    cap: Number
+    sigma: Number
     adjacency: Adjacency
     weights: Weights
     lenders: int
 
     def __post_init__(self) -> None:
-        inside = 1 < self.cap < self.n and 0.0 < self.p < 1.0 and 0 < self.lenders < self.cap
-        if not (inside and lendable(self.weights, self.sigma)):
+        inside = (self.cap > 1) & (self.cap < self.n) & (self.p > 0.0) & (self.p < 1.0) & (self.lenders < self.cap)
+        if not (np.all(inside) and self.lenders > 0 and lendable(self.weights, self.sigma)):
             raise NotCertifiedError(
                 f"lending is not computed for dataset_size={self.n}, p={self.p!r}, cap={self.cap}, noise "
                 f"{self.sigma!r}; use the swap analysis"
             )
 
+    def at(self, where: np.ndarray) -> Step:
+        """The step at some of its nodes."""
+        if np.ndim(self.sigma) == 0:
+            return self
+        weights = SimpleNamespace(**{name: getattr(self.weights, name)[where] for name in _WEIGHTS})
+        n, p, cap, sigma = (v[where] for v in (self.n, self.p, self.cap, self.sigma))
+        return replace(self, n=n, p=p, cap=cap, sigma=sigma, weights=weights)
+
     @cached_property
-    def error(self) -> float:
+    def error(self) -> Number:
         """Bound of the relative error of every product of a weight, `levels` included (5 roundings a level)."""
         return self.weights.error + (5 * self.lenders + 16) * UNIT
 
     @cached_property
     def levels(self) -> Array:
-        """Pr[B-1-k others drawn], k = 1 .. lenders."""
-        k = np.arange(self.lenders)
+        """Pr[B-1-k others drawn], k = 1 .. lenders, one row each; a column a node, or one for all."""
+        k = np.arange(self.lenders)[:, None]
         down = (self.cap - 1.0 - k) * (1.0 - self.p) / ((self.n - self.cap + 1.0 + k) * self.p)
-        return np.asarray(self.weights.w * np.cumprod(down))
+        return np.asarray(self.weights.w * np.cumprod(down, axis=0))
 
     @cached_property
-    def far(self) -> float:
+    def far(self) -> Number:
         """Upper bound of Pr[fewer than B-1-lenders others drawn]."""
-        lend = float(self.levels.sum())
-        return max(self.weights.room - lend, 0.0) + self.error * (self.weights.room + lend)
+        lend = self.levels.sum(axis=0)
+        return np.maximum(self.weights.room - lend, 0.0) + self.error * (self.weights.room + lend)
 
     @cached_property
-    def draws(self) -> tuple[int, float]:
+    def draws(self) -> tuple[Number, Number]:
         """(m, kappa): vbar - ubar is kappa times the deviation of a mean of m draws; kappa rounded up."""
         others, inside = self.n - 1, self.cap - 1
         outside = others - inside
-        m, rest = (inside, outside) if inside <= outside else (outside, inside)
-        return m, others / rest * (1 + _FEW)
+        m, rest = np.minimum(inside, outside), np.maximum(inside, outside)
+        return m, others / rest * (1 + FEW)
 
     def masses(self, loss: Array) -> tuple[Both, Both, Both, Both, Both]:
         """low, low2, m_0, m_1, top2 of the theorem; where a < 1, negative weights are put to zero."""
@@ -121,8 +116,8 @@ class Step:
         nothing = Both(np.zeros_like(loss), np.zeros_like(loss))
         if self.adjacency is Adjacency.REPLACE_ONE:
             stay, swap = _both(v.stay * gap, 0.0, self.error), _both(v.swap * gap, 0.0, self.error)
-            return _both((1 - p) * gap, 0.0, _FEW), _both(a * p, 0.0, _FEW), stay, swap, _both(a * v.c, 0.0, self.error)
-        low, off = gap + p, _FEW * (np.abs(gap) + p)
+            return _both((1 - p) * gap, 0.0, FEW), _both(a * p, 0.0, FEW), stay, swap, _both(a * v.c, 0.0, self.error)
+        low, off = gap + p, FEW * (np.abs(gap) + p)
         # the digits of w are fewer than those of a - 1 + p, so the two are multiplied, not w (a-1) and w p added
         down, up = low - off, low + off
         own = Both(np.maximum(down, 0.0), np.maximum(up, 0.0))
@@ -136,7 +131,18 @@ class Step:
         return own, nothing, middle, _both(gap * v.swap, 0.0, self.error), nothing
 
 
-def _both(first: Array, second: Array | float, error: float) -> Both:
+def stacked(steps: Sequence[Step], counts: Sequence[int], lenders: int) -> Step:
+    """Steps of one adjacency side by side: so many nodes of the first, then so many of the second, and so on."""
+
+    def each(values: Iterable[float]) -> Array:
+        return np.repeat(np.fromiter(values, np.float64), counts)
+
+    weights = SimpleNamespace(**{name: each(getattr(step.weights, name) for step in steps) for name in _WEIGHTS})
+    n, p, cap, sigma = (each(getattr(step, name) for step in steps) for name in ("n", "p", "cap", "sigma"))
+    return Step(n, p, cap, sigma, steps[0].adjacency, weights, min(lenders, int(cap.min()) - 1))
+
+
+def _both(first: Array, second: Array | float, error: Number) -> Both:
     """first + second, where each has the given relative error; `second` is not negative."""
     total, off = first + second, error * (np.abs(first) + second)
     return Both(np.maximum(total - off, 0.0), np.maximum(total + off, 0.0))
@@ -185,14 +191,14 @@ def _tangent(
         slope = mass * np.exp(-0.5 * z * z) / (math.sqrt(2 * math.pi) * 2 * step.sigma * np.sqrt(r))
         loose = 2.0 * (np.abs(z) + 1.0) * (v.off + 4 * UNIT * (np.abs(z) + y + 8.0))  # of the density above
         steep, flat = slope * (1 + loose) / (rise - error), slope * (1 - loose) / (rise + error)
-        reach = steep * np.square(kappa * theta) * (1 + _FEW)
-        left = 1.0 - 2.0 * reach / m * (1 + _FEW)
-        psi = (4.0 * reach / left + 2.0 * steep * reach / left**2) / m * (1 + _FEW)
-        psi = psi - np.maximum(flat, 0.0) * (r - 1.0) * (1 - _FEW)
+        reach = steep * np.square(kappa * theta) * (1 + FEW)
+        left = 1.0 - 2.0 * reach / m * (1 + FEW)
+        psi = (4.0 * reach / left + 2.0 * steep * reach / left**2) / m * (1 + FEW)
+        psi = psi - np.maximum(flat, 0.0) * (r - 1.0) * (1 - FEW)
         good = (rise > 2 * error) & (left > 1e-6) & (loose < 0.1) & (psi < _LARGEST_EXPONENT)
         tight = np.where(good, (rise + error) * np.exp(psi) * (1 + 4 * UNIT * (np.abs(psi) + 8.0)), np.inf)
         ahead = 4.0 * (np.square(kappa * theta) + reach) / m / np.maximum(left, 0.2) ** 2
-    following = 1.0 + np.clip(np.nan_to_num(np.where(left > 0.2, ahead, 2.0), nan=2.0), 0.0, 3.0)
+    following = 1.0 + np.fmin(np.fmax(np.where(left > 0.2, ahead, 2.0), 0.0), 3.0)
     return tight, np.maximum(rise, 0.0) + error, following
 
 
@@ -203,7 +209,7 @@ def top(step: Step, c: Array, mass: Array, top2: Array | None, theta: Array, tan
     """
     one = np.ones_like(mass)
     tight, rise, ahead = _tangent(step, c, mass, top2, theta, one)
-    base = np.maximum(c - mass, 0.0) * (1 + _FEW)
+    base = np.maximum(c - mass, 0.0) * (1 + FEW)
     if top2 is None:
         for _ in range(tangents):  # the tangent may be taken anywhere, and does better a little further out
             more, _, ahead = _tangent(step, c, mass, None, theta, ahead)
@@ -212,11 +218,11 @@ def top(step: Step, c: Array, mass: Array, top2: Array | None, theta: Array, tan
         base = _upper(base, np.zeros_like(c), top2, 1.0 / step.sigma)
         with np.errstate(divide="ignore"):  # where log(V_r - V_0) is known to be concave in r
             edge = 1.0 / step.sigma + 0.5 * step.sigma * np.log(c / top2)
-        known = (mass >= c) | (edge * (1 + 1e-9) + 1e-9 <= min(math.sqrt(3.0), 1.5 * step.sigma))
+        known = (mass >= c) | (edge * (1 + 1e-9) + 1e-9 <= np.minimum(math.sqrt(3.0), 1.5 * step.sigma))
         tight = np.where(known, tight, np.inf)
     m, kappa = step.draws
-    away = kappa * theta / math.sqrt(m)
-    sure = rise + mass * (away + away * away) / (2.0 * step.sigma * math.sqrt(2 * math.pi)) * (1 + _FEW)
+    away = kappa * theta / np.sqrt(m)
+    sure = rise + mass * (away + away * away) / (2.0 * step.sigma * math.sqrt(2 * math.pi)) * (1 + FEW)
     return base, np.where(theta > 0.0, np.minimum(tight, sure), rise)
 
 
@@ -226,31 +232,31 @@ def lent_part(step: Step, loss: Array, shares: Array, tilts: Array) -> Array:
     Proof: theory.md#lending
     """
     if step.adjacency is Adjacency.REPLACE_ONE:  # symmetric
-        return np.exp(np.minimum(loss, 0.0)) * (1 + _FEW) * _lent(step, np.abs(loss), shares, tilts, above=True)
+        return np.exp(np.minimum(loss, 0.0)) * (1 + FEW) * _lent(step, np.abs(loss), shares, tilts, above=True)
     part, above = np.full_like(loss, np.inf), loss >= 0.0
     for where, side in ((above, True), (~above, False)):
         if where.any() and (side or step.adjacency is Adjacency.ADD_REMOVE):
-            part[where] = _lent(step, loss[where], shares[where], tilts[where], above=side)
+            part[where] = _lent(step.at(where), loss[where], shares[where], tilts[where], above=side)
     return part
 
 
 def _lent(step: Step, loss: Array, shares: Array, tilts: Array, *, above: bool) -> Array:
     """Above a = 1 the value: c up, negative weights down. Below, the excess: c and M down, what the rest loses up."""
-    share = np.clip(np.nan_to_num(shares.T), 0.0, 1.0)
-    tilts = np.clip(np.nan_to_num(tilts), -1e3, 1e3)
+    share = np.fmin(np.fmax(shares.T, 0.0), 1.0)  # whatever is no number is replaced
+    tilts = np.fmin(np.fmax(tilts, -1e3), 1e3)
     low, low2, m0, m1, top2 = step.masses(loss)
     replaced = step.adjacency is Adjacency.REPLACE_ONE
-    level, y, sign = step.levels[:, None], 1.0 / step.sigma, 1.0 if above else -1.0
+    level, y, sign = step.levels, 1.0 / step.sigma, 1.0 if above else -1.0
     mass, theta = cover(step, m0.down, m1.down, share * low.down * (level * (1 - step.error)), tilts)
     c = np.full_like(loss, step.weights.c * (1 + step.error if above else 1 - step.error))
     base, rise = top(step, c, mass, top2.down if replaced else None, theta)
     if above:
-        own, whole, second = (1.0 - share) * low.down * (1 - _FEW), low.down, low2.down if replaced else None
+        own, whole, second = (1.0 - share) * low.down * (1 - FEW), low.down, low2.down if replaced else None
         result = base + rise
     else:
-        own, whole, second = (1.0 - share) * low.up * (1 + _FEW), low.up, None
+        own, whole, second = (1.0 - share) * low.up * (1 + FEW), low.up, None
         given = (share * low.up * level).sum(axis=0) * (1 + 2 * step.error) + m0.up + m1.up
-        result = rise + np.maximum(given * (1 + _FEW) - np.minimum(mass, c), 0.0) + _FEW * given
+        result = rise + np.maximum(given * (1 + FEW) - np.minimum(mass, c), 0.0) + FEW * given
     hit, spread = np.full_like(loss, step.p), None if second is None else np.broadcast_to(second, own.shape)
     kept = _upper(np.broadcast_to(hit, own.shape), own, spread, y, sign)
     result = result + (level * kept).sum(axis=0) * (1 + 2 * step.error) + step.far * _upper(hit, whole, second, y, sign)
@@ -267,7 +273,7 @@ def swap_part(step: Step, loss: Array) -> Array:
     """
     v, y = step.weights, 1.0 / step.sigma
     if step.adjacency is Adjacency.REPLACE_ONE:
-        scale, loss = np.exp(np.minimum(loss, 0.0)) * (1 + _FEW), np.abs(loss)
+        scale, loss = np.exp(np.minimum(loss, 0.0)) * (1 + FEW), np.abs(loss)
     else:
         scale = np.ones_like(loss)
     low, low2, m0, m1, top2 = step.masses(loss)
@@ -275,17 +281,17 @@ def swap_part(step: Step, loss: Array) -> Array:
     hit, room = np.full_like(loss, step.p), v.room * (1 + step.error)
     if step.adjacency is Adjacency.REPLACE_ONE:
         part = room * _upper(hit, low.down, low2.down, y)
-        part += _upper(high, m0.down, (m1.down + top2.down) * (1 - _FEW), y)
-        return np.asarray(scale * part * (1 + _FEW))
+        part += _upper(high, m0.down, (m1.down + top2.down) * (1 - FEW), y)
+        return np.asarray(scale * part * (1 + FEW))
     above = room * _upper(hit, low.down, None, y) + _upper(high, m0.down, m1.down, y)
     below = room * _upper(hit, low.up, None, y, -1.0)
     gap = -np.expm1(np.minimum(loss, 0.0))  # 1 - a
     if step.adjacency is Adjacency.ADD_REMOVE:  # v has a positive weight in P - aQ only where m_1 < 0 for sure
         surplus = np.where(m1.up > 0.0, 0.0, np.maximum(gap * v.tau * (1 - step.error) - v.tq * (1 + step.error), 0.0))
-        below += _upper((few + surplus) * (1 - _FEW), m0.up, m1.up, y, -1.0)
+        below += _upper((few + surplus) * (1 - FEW), m0.up, m1.up, y, -1.0)
     else:
-        below += _upper(m0.up, (gap * v.swap * (1 - step.error) + few) * (1 - _FEW), None, y)
-    return np.asarray(np.where(loss >= 0.0, above, below) * (1 + _FEW))
+        below += _upper(m0.up, (gap * v.swap * (1 - step.error) + few) * (1 - FEW), None, y)
+    return np.asarray(np.where(loss >= 0.0, above, below) * (1 + FEW))
 
 
 def part(step: Step, loss: Array, shares: Array, tilts: Array) -> Array:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from scipy.special import i0e, i1e
 
+from ..._rounding import UNIT, expm1_or_infinite
 from .composition import Composition, Spectrum
 from .loss_law import Array
-from .rounding import UNIT, expm1_or_infinite
 from .transform import Complex
 
 _MANY_NODES = 100  # from here on it pays to look where the transform dies out
@@ -37,14 +38,14 @@ class Reading:
     """A smoothed delta at one point, in units of e^{log_unit}: estimate, slope, and bounds of what it may be off.
 
     |estimate - alias - smoothed delta| <= error with the unknown alias in [0, `alias`], and the smoothed delta exceeds
-    the true one by at most `excess`.
+    the true one by at most `excess`. Numbers, or arrays for several points at once.
     """
 
-    value: float
-    slope: float
-    error: float
-    alias: float
-    excess: float
+    value: Any
+    slope: Any
+    error: Any
+    alias: Any
+    excess: Any
 
 
 def smoothing_transform(z: Complex, s: float, beta: float) -> Complex:
@@ -53,20 +54,20 @@ def smoothing_transform(z: Complex, s: float, beta: float) -> Complex:
     Proof: engine.md#smoothing
     """
     root = np.sqrt(beta * beta + np.square(s * z))
+    value = (np.exp(root - beta) - np.exp(-root - beta)) / root
     near_zero = np.abs(root) < 1e-3
-    safe = np.where(near_zero, 1.0, root)
-    value = (np.exp(safe - beta) - np.exp(-safe - beta)) / safe
-    value = np.where(near_zero, 2.0 * math.exp(-beta) * (1.0 + np.square(root) / 6.0), value)
+    if near_zero.any():
+        value[near_zero] = 2.0 * math.exp(-beta) * (1.0 + np.square(root[near_zero]) / 6.0)
     return np.asarray(value * (beta / -math.expm1(-2.0 * beta)))
 
 
-def log_smoothing(c: Array, s: float, beta: float) -> Array:
+def log_smoothing(c: float, s: float, beta: float) -> float:
     """log of the above at real c, without overflow. Proof: engine.md#smoothing"""
-    square = np.square(s * c)
-    root = np.sqrt(beta * beta + square)
+    square = (s * c) ** 2
+    root = math.sqrt(beta * beta + square)
     # sinh(root) / root over sinh(beta) / beta, with the differences written out so that tiny shifts keep their digits
-    value = square / (root + beta) - 0.5 * np.log1p(square / (beta * beta))
-    return np.asarray(value + np.log1p(-np.exp(-2 * root)) - math.log1p(-math.exp(-2 * beta)))
+    value = square / (root + beta) - 0.5 * math.log1p(square / (beta * beta))
+    return value + math.log1p(-math.exp(-2 * root)) - math.log1p(-math.exp(-2 * beta))
 
 
 def log_peak(c: Array) -> Array:
@@ -89,22 +90,28 @@ class Line:
         self.composition, self.c, self.s, self.beta = composition, plan.c, plan.shift, plan.beta
         self.period = max(plan.period, 4.0 * plan.shift)
         self.tilts = plan.tilts
-        # The mean of e^{sX} is e^drift; rounded up.
-        self.drift = float(log_smoothing(np.ones(1), self.s, self.beta)[0]) * (1 + 1e-9)
-        # Chernoff's bound of the smoothed delta, for each tilt.
-        log_mgf = composition.log_mgf(self.tilts)
-        self.log_bounds = log_mgf + log_smoothing(self.tilts, self.s, self.beta) + log_peak(self.tilts)
-        spectrum = self._sample()
+        # The mean of e^{sX} is e^drift; rounded up. The smoothing is nowhere larger than on the real line.
+        self.drift = log_smoothing(1.0, self.s, self.beta) * (1 + 1e-9)
+        spectrum = self._sample(math.exp(log_smoothing(self.c, self.s, self.beta)) * (1 + 1e-9))
         margin = composition.weight_margin
         self.log_scale, self.centre, self.margin = spectrum.log_scale, spectrum.centre, expm1_or_infinite(margin)
+        # Chernoff's bound of the smoothed delta, for each tilt, and the geometric series of aliases that it bounds.
+        log_bounds = composition.log_mgf(self.tilts) + log_peak(self.tilts)
+        log_bounds += [log_smoothing(c, self.s, self.beta) for c in self.tilts.tolist()]
+        gap = self.c - self.tilts
+        away = np.abs(gap) * self.period
+        with np.errstate(divide="ignore", invalid="ignore"):  # the tilt itself is on neither side
+            series = log_bounds - self.log_scale - away - np.log(-np.expm1(-away))
+        series = np.where(np.isnan(series), np.inf, series)
+        self.sides = [(gap[one], series[one]) for one in (gap > 0, gap < 0)]
 
     @property
     def curved(self) -> bool:
         """Whether `excess` is of use; the alternative is to take the whole shift off."""
         return self.s <= _LARGEST_CURVED_SHIFT
 
-    def _sample(self) -> Spectrum:
-        """Evaluate the transform at the nodes, as far as it or the smoothing has not died out.
+    def _sample(self, largest: float) -> Spectrum:
+        """Evaluate the transform at the nodes, as far as it or the smoothing, nowhere above `largest`, has not died out.
 
         Proof: engine.md#truncation
         """
@@ -116,14 +123,12 @@ class Line:
         beyond = 2.0 * beta * math.exp(-beta) / -math.expm1(-2 * beta) * math.cosh(real) / imaginary
         self.truncation = beyond * (1.0 / limit + w / limit**2) / math.pi
         end, left_out = limit, 0.0
-        # the smoothing is nowhere larger than on the real line
-        largest = math.exp(float(log_smoothing(np.array([c]), s, beta)[0])) * (1 + 1e-9)
         if limit / w > _MANY_NODES and not self.composition.jump:
             cut, bound = self.composition.decays_after(c, limit, 1e-3 * math.exp(-self.beta))
             if cut < limit:
                 self.truncation += largest * bound * (1.0 / cut + w / cut**2) / math.pi
                 limit, left_out = cut, bound
-        most = max(1_000, _MOST_NODES // self.composition.rows)
+        most = max(6_000, _MOST_NODES // self.composition.rows)
         count = most if not limit / w < most else math.ceil(limit / w) + 1
         if count >= most:
             count, limit, left_out = most, most * w, 1.0
@@ -131,13 +136,16 @@ class Line:
         self.u = w * np.arange(count)
         spectrum = self.composition.spectrum(c, w, count)
         z: Complex = np.asarray(c + 1j * self.u, dtype=np.complex128)
-        shape = smoothing_transform(z, s, beta) / (z * (z + 1.0))
-        self.f = spectrum.values * shape * (w / math.pi)
+        shape = smoothing_transform(z, s, beta) * (w / math.pi) / (z * (z + 1.0))
+        self.f = spectrum.values * shape
         self.f[0] *= 0.5
-        self.rounding = float((spectrum.rounding * np.abs(shape)).sum()) * (w / math.pi)
+        self.rounding = float(spectrum.rounding @ np.abs(shape)) * (1 + count * UNIT)
         size = np.abs(self.f)
-        self.total, self.turning = float(size.sum()), float((size * self.u).sum())
+        self.total, self.turning = float(size.sum()), float(size @ self.u) * (1 + count * UNIT)
         self._sample_excess(spectrum.values, spectrum.rounding, z, end, left_out)
+        self.few, columns = math.isqrt(count - 1) + 1, np.stack([self.f, self.g, self.f * self.u], axis=1)
+        padded = np.concatenate([columns, np.zeros((-count % self.few, 3))]).reshape(-1, self.few, 3)
+        self.folded = padded.transpose(1, 0, 2).reshape(self.few, -1)
         return spectrum
 
     def _sample_excess(self, values: Complex, rounding: Array, z: Complex, limit: float, left_out: float) -> None:
@@ -164,38 +172,34 @@ class Line:
         summed = rounding + np.abs(values) * ((len(self.u) + 16) * UNIT)
         self.excess_error = float((np.abs(shape) * summed).sum()) + beyond
 
-    def log_unit(self, e: float) -> float:
+    def log_unit(self, e: Any) -> Any:
         return self.log_scale - self.c * e
 
-    def read(self, e: float) -> Reading:
-        """The smoothed delta at e (epsilon shifted by the caller). Proof: engine.md#rounding"""
-        phase = np.exp((-1j) * ((e - self.centre) * self.u))
-        turned = self.f * phase
-        excess = float((self.g * phase).real.sum()) + self.excess_error
-        value = float(turned.real.sum())
-        slope = -self.c * value + float((turned.imag * self.u).sum())
+    def read(self, e: Any) -> Reading:
+        """The smoothed delta at e, one or several (epsilon shifted by the caller). Proof: engine.md#rounding"""
+        # The turn at node a few + b is that at a few times that at b.
+        small, large = (
+            np.exp(np.multiply.outer(e - self.centre, -1j * u)) for u in (self.u[: self.few], self.u[:: self.few])
+        )
+        sums = (large[..., None, :] @ (small @ self.folded).reshape(*large.shape, 3))[..., 0, :]
+        value, excess = sums[..., 0].real, sums[..., 1].real + self.excess_error
+        slope = -self.c * value + sums[..., 2].imag
         error = self.rounding + self.truncation + self.total * (len(self.u) + 16) * UNIT
-        error += 4 * UNIT * self.turning * (abs(e) + abs(self.centre))
+        error = error + 4 * UNIT * self.turning * (abs(e) + abs(self.centre))
         # the relative error of e^{log_unit} itself, and of the weights
         scale_error = 4 * UNIT * (abs(self.log_scale) + abs(self.c * e) + 4)
         relative = self.margin + expm1_or_infinite(scale_error)
-        error += (abs(value) + error) * relative
-        excess = max(excess, 0.0) * (1.0 + relative)
-        alias = self._alias(e)
-        if not math.isfinite(value + error + excess):
-            return Reading(math.nan, 0.0, math.inf, math.inf, math.inf)
-        return Reading(value, slope, error, alias, excess)
+        error = error + (abs(value) + error) * relative
+        excess = np.maximum(excess, 0.0) * (1.0 + relative)
+        return Reading(value, slope, error, self._alias(e), excess)
 
-    def _alias(self, e: float) -> float:
+    def _alias(self, e: Any) -> Any:
         """Bound of all other periods: geometric series of Chernoff's bounds. Proof: engine.md#aliasing"""
-        gap = self.c - self.tilts
-        away = np.abs(gap) * self.period
-        exponent = self.log_bounds - self.tilts * e - self.log_unit(e) - away
-        with np.errstate(over="ignore", divide="ignore", invalid="ignore"):  # the tilt itself is left out below
-            series = np.exp(exponent) / -np.expm1(-away)
-        left, right = (float(np.min(series[side], initial=math.inf)) for side in (gap > 0, gap < 0))
-        alias = 2.0 * (left + right)  # twice, for the rounding of the exponents
-        return alias if alias >= 0.0 else math.inf
+        left, right = (
+            (np.multiply.outer(e, gap) + log_series).min(axis=-1, initial=np.inf) for gap, log_series in self.sides
+        )
+        with np.errstate(over="ignore"):
+            return 2.0 * (np.exp(left) + np.exp(right))  # twice, for the rounding of the exponents
 
     def log_values(self, e: Array) -> Array:
         """log of the smoothed delta at several e, without error bounds; -inf where the estimate is not positive."""

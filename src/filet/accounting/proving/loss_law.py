@@ -15,12 +15,9 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import log_ndtr, ndtr
 
-from .rounding import UNIT
+from ..._rounding import LEAST_LIGHT, UNIT
 
 Array = NDArray[np.float64]
-
-# Below this share of the largest component, densities are compared by their logarithms.
-_RELATIVE_UNDERFLOW = 1e-250
 
 
 @dataclass(frozen=True)
@@ -73,7 +70,7 @@ class Piece:
         with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
             ratio = d / q
             loss = np.where(np.abs(ratio) < 0.5, np.log1p(ratio), np.log(p / q))
-        far = (p < _RELATIVE_UNDERFLOW) | (q < _RELATIVE_UNDERFLOW)
+        far = (p < LEAST_LIGHT) | (q < LEAST_LIGHT)
         if far.any():
             log_p, log_q = self.log_densities(x[far])
             loss[far] = log_p - log_q
@@ -82,8 +79,12 @@ class Piece:
     def component_masses(self, x: Array) -> Array:
         """Mass of every component between neighbouring points of increasing x; one row a component."""
         t = x - self._arrays[0][:, None]
-        below, above = ndtr(t), ndtr(-t)
-        return np.where(t[:, :-1] > 0, above[:, :-1] - above[:, 1:], below[:, 1:] - below[:, :-1])
+        tail = ndtr(-np.abs(t))  # of the side that t is on
+        low, high, right = tail[:, :-1], tail[:, 1:], t > 0
+        mass = np.abs(low - high)
+        across = right[:, 1:] > right[:, :-1]
+        mass[across] = 1.0 - low[across] - high[across]
+        return np.asarray(mass)
 
     def masses(self, x: Array) -> tuple[Array, Array, Array]:
         """P, Q and P - Q of the cells between neighbouring points of increasing x."""

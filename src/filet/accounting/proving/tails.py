@@ -12,11 +12,10 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.special import ndtr
 
+from ..._rounding import UNDERFLOW, UNIT
 from .loss_law import Array
-from .rounding import UNIT
 
 _FAR = 1e4  # thresholds beyond it are at infinity: all tails there are 0 or 1
-_TINY = 1e-300  # more than all that underflows in one reading
 
 
 def threshold(c: Array, m1: Array, m2: Array | None, y: Array | float) -> tuple[Array, Array]:
@@ -31,7 +30,7 @@ def threshold(c: Array, m1: Array, m2: Array | None, y: Array | float) -> tuple[
         else:  # a quadratic equation in e^{xy}
             root = 0.5 * np.logaddexp(2.0 * log_1, math.log(4.0) + np.log(m2) - 2.0 * y * y + log_c)
             t = math.log(2.0) + log_c - np.logaddexp(log_1, root)
-        x = np.clip(np.nan_to_num(t / y, nan=-_FAR, posinf=_FAR, neginf=-_FAR), -_FAR, _FAR)
+        x = np.fmin(np.fmax(t / y, -_FAR), _FAR)  # no number counts as -_FAR
         # two roundings of each logarithm, none larger than these (or too small a term to matter), and of y
         off = 2.0 * UNIT * (4.0 * (np.abs(log_c) + np.abs(t) + 2.0) / y + 8.0 * y)
     return x, np.where(np.abs(x) < _FAR, off, 0.0)
@@ -43,7 +42,7 @@ def _tail(x: Array, y: Array | float) -> tuple[Array, Array]:
     scipy's ndtr is good to (8 + 2 x^2) units (measured, and what squaring in its exponent explains); x itself is
     off by |x| + y units, which Mills' ratio, at least 1 / (1 + |x|), turns into a relative error.
     """
-    n = np.clip(-x, 0.0, 40.0)  # beyond 38 the tail underflows
+    n = np.minimum(np.maximum(-x, 0.0), 40.0)  # beyond 38 the tail underflows
     return ndtr(x), UNIT * (16.0 + 4.0 * (1.0 + n) * (1.0 + n + y))
 
 
@@ -75,10 +74,10 @@ def integral(c: Array, m1: Array, m2: Array | None, y: Array | float, sign: Arra
             at = mass * at
             value = value - at
             error = error + at * loose
-    return Integral(np.maximum(sign * value, 0.0), error + _TINY, x, off)
+    return Integral(np.maximum(sign * value, 0.0), error + UNDERFLOW, x, off)
 
 
-def upper(c: Array, m1: Array, m2: Array | None, y: float, sign: float = 1.0) -> Array:
+def upper(c: Array, m1: Array, m2: Array | None, y: Array | float, sign: float = 1.0) -> Array:
     """An upper bound of `integral`.
 
     Proof: theory.md#lending

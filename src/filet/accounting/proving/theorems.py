@@ -9,12 +9,12 @@ import math
 from dataclasses import replace
 
 from ..._binomial import CapWeights, cap_weights, hazard, relative_error
+from ..._rounding import LIGHTEST, UNDERFLOW
 from ...errors import NotCertifiedError
 from ...scheme import CappedPoisson, Overflow
 from ..terms import Adjacency, Analysis
 from .lending import Step, lendable
-from .loss_law import Atom, LossLaw, Piece, log_interval
-from .rounding import LIGHTEST, UNDERFLOW
+from .loss_law import Atom, LossLaw, Piece
 
 _LARGEST = 10**15
 
@@ -74,8 +74,9 @@ def _refined_capped(v: CapWeights, p: float, sigma: float, adjacency: Adjacency)
 
 
 def _between(low: float, high: float) -> float:
-    """The standard normal mass of (low, high)."""
-    return math.exp(log_interval(low, high))
+    """The standard normal mass of (low, high), as a difference of tails on the side where they are small."""
+    low, high = (-high, -low) if low > 0.0 else (low, high)
+    return 0.5 * (math.erfc(-high / math.sqrt(2.0)) - math.erfc(-low / math.sqrt(2.0)))
 
 
 def _reject(n: int, p: float, cap: int, sigma: float, adjacency: Adjacency) -> tuple[list[Piece], list[Atom], float]:

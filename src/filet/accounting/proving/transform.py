@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.fft import next_fast_len, rfft
 
+from ..._rounding import UNIT
 from .loss_law import Array
 
 Complex = NDArray[np.complex128]
@@ -19,6 +20,7 @@ Complex = NDArray[np.complex128]
 _HALF_WIDTH = 13  # grid points on each side of a source
 _OVERSAMPLING = 3.0
 
+_CACHED = 200_000  # complex numbers that fit the processor's cache
 _SERIES = 16  # 0.5^16 / 16! < 1e-18
 
 
@@ -48,17 +50,39 @@ def characteristic(positions: Array, weights: Array, spacing: float, count: int)
 
 
 def by_powers(positions: Array, weights: Array, spacing: float, count: int) -> Complex:
-    """sum_i weights_ki e^{i j spacing positions_ki} for j < count, one row k each; a product adds less than 4 roundings.
+    """sum_i weights_ki e^{i j spacing positions_ki} for j < count, one row k each, to `powers_error`.
+
+    The powers below a stride are multiplied by those of its multiples, and the sums are a product of matrices.
+    Proof: engine.md#the-transform-of-a-discrete-loss
+    """
+    stride, (rows, size) = math.isqrt(count - 1) + 1, positions.shape
+    most = max(1, _CACHED // (2 * stride * size))
+    if rows > most:
+        parts = [(positions[i : i + most], weights[i : i + most]) for i in range(0, rows, most)]
+        return np.concatenate([by_powers(*part, spacing, count) for part in parts])
+    low, high = np.empty((stride, rows, size), complex), np.empty((-(-count // stride), rows, size), complex)
+    low[0], high[0] = 1.0, weights
+    for powers, apart in ((low, spacing), (high, stride * spacing)):
+        turn = _turn(apart * positions)
+        for j in range(1, len(powers)):
+            np.multiply(powers[j - 1], turn, out=powers[j])
+    return (high.transpose(1, 0, 2) @ low.transpose(1, 2, 0)).reshape(rows, -1)[:, :count]
+
+
+def powers_error(size: int, count: int) -> float:
+    """Bound on what `by_powers` adds to a sum of weights that is 1: 16 units a power, and those of a sum of `size` terms.
 
     Proof: engine.md#the-transform-of-a-discrete-loss
     """
-    turn = np.exp(1j * (spacing * positions))
-    power = weights.astype(complex)
-    values = np.empty((positions.shape[0], count), complex)
-    for j in range(count):
-        values[:, j] = power.sum(axis=1)
-        power *= turn
-    return values
+    return (32 * (math.isqrt(count - 1) + 1) + 2 * size + 16) * UNIT
+
+
+def _turn(angle: Array) -> Complex:
+    """e^{i angle} by the tangent of half the angle, quicker than sine and cosine; good to 8 units."""
+    half, turn = np.tan(0.5 * angle), np.empty(angle.shape, complex)
+    square = half * half
+    turn.real, turn.imag = (1.0 - square) / (1.0 + square), 2.0 * half / (1.0 + square)
+    return turn
 
 
 def by_series(turns: Array, weights: Array, share: Array) -> Complex:

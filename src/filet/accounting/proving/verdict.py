@@ -10,16 +10,17 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
+from ..._rounding import SUM_ERROR, down, up
 from ...errors import NotCertifiedError
 from ..terms import Bounds
 from .closed_form import ClosedForm
 from .composition import Composition
 from .line import Line, LinePlan
 from .loss_law import Array
-from .rounding import SUM_ERROR, down, up
 from .view import View
 
 
@@ -27,12 +28,12 @@ from .view import View
 class Verdict:
     """A certified bound of delta(epsilon) over a given delta; its slope in epsilon; the share of it that is error.
 
-    From above, `bound` is an upper bound, from below a lower one; NaN if nothing is proven.
+    From above, `bound` is an upper bound, from below a lower one; NaN if nothing is proven. Numbers, or arrays of them.
     """
 
-    bound: float
-    slope: float
-    error: float
+    bound: Any
+    slope: Any
+    error: Any
 
 
 class Evidence:
@@ -54,28 +55,25 @@ class Evidence:
         self.c = max(line.c for line in self.lines)
         self.nodes = max(line.u.size for line in self.lines)
 
-    def delta_bound(self, epsilon: float, log_delta: float) -> Verdict:
-        """Certified bound of delta(epsilon) over e^log_delta. Proof: engine.md#what-is-proven"""
+    def delta_bound(self, epsilon: Any, log_delta: Any) -> Verdict:
+        """Certified bound of delta(epsilon) over e^log_delta, point by point. Proof: engine.md#what-is-proven"""
         above = self.view.above
-        rest = (self.view.infinite + self.uncovered if above else 0.0) / math.exp(log_delta)
-        bound, slope, error = rest, 0.0, rest
+        rest = (self.view.infinite + self.uncovered if above else 0.0) / np.exp(log_delta)
+        bound: Any = rest
+        slope, error = 0.0 * rest, rest
         for line in self.lines:
             # Above: the profile is convex in e^epsilon, so a random shift with mean factor 1 can only raise it.
             # Below: what smoothing added is bounded and taken off (`excess`), or the whole shift is.
             e = epsilon - line.drift if above else epsilon if line.curved else epsilon + line.s
-            e += -self.view.slack if above else self.view.slack
+            e = e - self.view.slack if above else e + self.view.slack
             reading = line.read(e)
             log_scale = line.log_unit(e) - log_delta
-            if not log_scale <= 700.0:
-                return Verdict(math.nan, math.nan, math.inf)
-            scale = math.exp(log_scale)
+            scale = np.exp(np.where(log_scale <= 700.0, log_scale, np.nan))
             off = reading.error if above else -reading.error - reading.alias - reading.excess
-            bound += scale * (reading.value + off)
-            slope += scale * reading.slope
-            error += scale * (reading.error + reading.alias)
-        if not math.isfinite(bound):
-            return Verdict(math.nan, math.nan, math.inf)
-        return Verdict(bound, slope, error)
+            bound = bound + scale * (reading.value + off)
+            slope = slope + scale * reading.slope
+            error = error + scale * (reading.error + reading.alias)
+        return Verdict(np.where(np.isfinite(bound), bound, np.nan)[()], slope, error)
 
 
 def proves(evidence: Evidence, epsilon: float, log_delta: float) -> bool:
@@ -84,40 +82,41 @@ def proves(evidence: Evidence, epsilon: float, log_delta: float) -> bool:
     Proof: engine.md#what-is-proven
     """
     bound = evidence.delta_bound(epsilon, log_delta).bound
-    return _settles(evidence.view, bound)
+    return bool(_settles(evidence.view, bound))
 
 
-def _settles(view: View, bound: float) -> bool:
+def _settles(view: View, bound: Any) -> Any:
     if view.above:
-        return 0.0 < bound <= 1.0  # a bound that is not positive has lost all its digits
-    return view.resolved and bound >= 1.0
+        return (bound > 0.0) & (bound <= 1.0)  # a bound that is not positive has lost all its digits
+    return (bound >= 1.0) & view.resolved
 
 
-def contradiction(what: str, lower: float, upper: float, at: str) -> NotCertifiedError:
+def uncrossed(what: str, lower: Any, upper: Any, at: str, where: Any) -> None:
     """Bounds that cross prove a defect: nothing may be returned."""
-    return NotCertifiedError(
-        f"the bounds {lower!r} and {upper!r} of {what} at {at} contradict each other; please report these parameters"
-    )
+    for one, low, high in zip(*np.atleast_1d(where, lower, upper), strict=True) if np.any(lower > upper) else ():
+        if low > high:
+            raise NotCertifiedError(f"the bounds {float(low)!r} and {float(high)!r} of {what} at {at}={float(one)!r}"
+                                    " contradict each other; please report these parameters")  # fmt: skip
 
 
 class EpsilonBracket:
-    """What is proven of epsilon(delta) in one direction. Only its own methods narrow it.
+    """What is proven of epsilon(delta) in one direction, for one delta or several. Only its own methods narrow it.
 
     Proof: engine.md#what-is-proven
     """
 
-    def __init__(self, delta: float) -> None:
-        self.delta, self.log_delta = delta, math.log(delta)
-        self.lower, self.upper = 0.0, math.inf
+    def __init__(self, delta: Any) -> None:
+        self.delta, self.log_delta = delta, np.log(delta)
+        self.lower, self.upper = 0.0 * delta, math.inf + 0.0 * delta
 
-    def read(self, evidence: Evidence, epsilon: float) -> Verdict:
-        """Look at one epsilon, keep what that proves, and say what was seen."""
+    def read(self, evidence: Evidence, epsilon: Any) -> Verdict:
+        """Look at one epsilon (for each delta), keep what that proves, and say what was seen."""
         verdict = evidence.delta_bound(epsilon, self.log_delta)
-        if epsilon >= 0.0 and _settles(evidence.view, verdict.bound):
-            if evidence.view.above:
-                self._at_most(up(epsilon))
-            else:
-                self._at_least(down(epsilon))
+        proven = (epsilon >= 0.0) & _settles(evidence.view, verdict.bound)
+        if evidence.view.above:
+            self._at_most(np.where(proven, up(epsilon), np.inf)[()])
+        else:
+            self._at_least(np.where(proven, down(epsilon), 0.0)[()])
         return verdict
 
     def crude(self, view: View, tiny: float) -> None:
@@ -127,14 +126,12 @@ class EpsilonBracket:
         """
         if not view.above:
             return
-        if view.distance <= self.delta:
-            self._at_most(0.0)
-        if view.infinite <= self.delta:
-            self._at_most(up(view.largest))
+        self._at_most(np.where(view.distance <= self.delta, 0.0, np.inf)[()])
+        self._at_most(np.where(view.infinite <= self.delta, up(view.largest), np.inf)[()])
         if not view.gaussian and tiny > 0.0:
             goal = tiny
-            while goal > tiny * 1e-4 and float(view.separate(np.array([goal / view.steps]))[0]) <= self.delta:
-                self._at_most(goal)
+            while goal > tiny * 1e-4 and np.any(own := view.separate(np.array([goal / view.steps]))[0] <= self.delta):
+                self._at_most(np.where(own, goal, np.inf)[()])
                 goal *= 0.5
 
     def chernoff(self, view: View) -> None:
@@ -143,65 +140,57 @@ class EpsilonBracket:
             self._at_most(view.chernoff_epsilon(self.log_delta))
 
     def read_exact(self, form: ClosedForm, epsilons: Array) -> None:
-        """Look at several epsilons of a closed form, and keep what they prove."""
-        lower, upper = form.delta_bounds(epsilons)
-        if (upper <= self.delta).any():
-            self._at_most(float(epsilons[upper <= self.delta].min()))
-        if (lower >= self.delta).any():
-            self._at_least(float(epsilons[lower >= self.delta].max()))
+        """Look at several epsilons of a closed form (one row, or one for each delta), and keep what they prove."""
+        goal = np.asarray(self.delta)[..., None]
+        lower, upper = (one.reshape(epsilons.shape) for one in form.delta_bounds(epsilons.ravel()))
+        self._at_most(np.where(upper <= goal, epsilons, np.inf).min(axis=-1))
+        self._at_least(np.where(lower >= goal, epsilons, 0.0).max(axis=-1))
 
-    def _at_most(self, epsilon: float) -> None:
-        if epsilon < self.upper:
-            self.upper = epsilon
-            self._check()
+    def _at_most(self, epsilon: Any) -> None:
+        self.upper = np.fmin(self.upper, epsilon)  # a NaN says nothing
+        uncrossed("epsilon", self.lower, self.upper, "delta", self.delta)
 
-    def _at_least(self, epsilon: float) -> None:
-        if epsilon > self.lower:
-            self.lower = epsilon
-            self._check()
-
-    def _check(self) -> None:
-        if self.lower > self.upper:
-            raise contradiction("epsilon", self.lower, self.upper, f"delta={self.delta!r}")
+    def _at_least(self, epsilon: Any) -> None:
+        self.lower = np.fmax(self.lower, epsilon)
+        uncrossed("epsilon", self.lower, self.upper, "delta", self.delta)
 
     @property
     def bounds(self) -> Bounds:
-        return Bounds(self.lower, self.upper)
+        return Bounds(float(self.lower), float(self.upper))
 
 
 class DeltaBracket:
-    """What is proven of delta(epsilon) in one direction. Only its own methods narrow it.
+    """What is proven of delta(epsilon) in one direction, for one epsilon or several. Only its own methods narrow it.
 
     Proof: engine.md#what-is-proven
     """
 
-    def __init__(self, epsilon: float) -> None:
+    def __init__(self, epsilon: Any) -> None:
         self.epsilon = epsilon
-        self.lower, self.upper = 0.0, 1.0
+        self.lower, self.upper = 0.0 * epsilon, 1.0 + 0.0 * epsilon
 
-    def read(self, evidence: Evidence, log_delta: float) -> None:
+    def read(self, evidence: Evidence, log_delta: Any) -> None:
         """Keep what the evidence proves; `log_delta` is about the answer, and only sets the scale."""
-        value = evidence.delta_bound(self.epsilon, log_delta).bound * math.exp(log_delta)
-        if value > 0.0:  # a bound that is not positive, or NaN, says nothing
-            if evidence.view.above:
-                self.upper = min(self.upper, up(value))
-            elif evidence.view.resolved:
-                self.lower = max(self.lower, down(value))
+        value = evidence.delta_bound(self.epsilon, log_delta).bound * np.exp(log_delta)
+        value = np.where(value > 0.0, value, np.nan)[()]  # a bound that is not positive, or NaN, says nothing
+        if evidence.view.above:
+            self.upper = np.fmin(self.upper, up(value))
+        elif evidence.view.resolved:
+            self.lower = np.fmax(self.lower, down(value))
         self._check()
 
     def crude(self, view: View) -> None:
         """Keep what is proven without any transform. Proof: engine.md#crude-bounds"""
         if view.above:
-            own = float(view.separate(np.array([self.epsilon / view.steps]))[0])
-            self.upper = min(self.upper, view.chernoff_delta(self.epsilon), own)
+            own = view.separate(np.ravel(self.epsilon) / view.steps).reshape(np.shape(self.epsilon))
+            self.upper = np.fmin(self.upper, np.fmin(view.chernoff_delta(self.epsilon), own))
         else:
-            self.lower = max(self.lower, view.floor_delta(self.epsilon))
+            self.lower = np.fmax(self.lower, view.floor_delta(self.epsilon))
         self._check()
 
     def _check(self) -> None:
-        if self.lower > self.upper:
-            raise contradiction("delta", self.lower, self.upper, f"epsilon={self.epsilon!r}")
+        uncrossed("delta", self.lower, self.upper, "epsilon", self.epsilon)
 
     @property
     def bounds(self) -> Bounds:
-        return Bounds(self.lower, self.upper)
+        return Bounds(float(self.lower), float(self.upper))

@@ -5,14 +5,15 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 
+from ..._rounding import POINT_ERROR, SUM_ERROR
 from .cells import Discrete
 from .composition import Composition, blocks
 from .line import log_peak
 from .loss_law import Array
-from .rounding import POINT_ERROR, SUM_ERROR
 
 _TILTS = 2.0 ** np.arange(-45.0, 45.0, 0.5)  # any tilt gives a bound; these are tried
 
@@ -49,10 +50,11 @@ class View:
         self.weight_error = max((law.weight_error for law, _ in laws), default=0.0)
         self.rounding = sum(steps * (POINT_ERROR + law.weight_error) for law, steps in laws)
         # Losses that are nearly all rounding prove nothing from below.
-        tiny = all(float(law.loss.max()) <= 1e-9 * law.difference for law, _ in laws)
+        highest = [float(law.loss.max()) for law, _ in laws]
+        tiny = all(top <= 1e-9 * law.difference for top, (law, _) in zip(highest, laws, strict=True))
         self.resolved = above or (bool(laws) and not tiny and all(law.whole for law, _ in laws))
         # No finite total loss is larger.
-        largest = sum(steps * max(float(law.loss.max()), 0.0) for law, steps in laws)
+        largest = sum(steps * max(top, 0.0) for top, (_, steps) in zip(highest, laws, strict=True))
         self.largest = math.inf if gaussian else largest * (1 + POINT_ERROR + self.weight_error) + self.slack
 
     def chance_above(self, loss: float) -> float:
@@ -81,11 +83,11 @@ class View:
                 total[i] += float(block.steps @ np.einsum("km,km->k", gain, mass))
         return np.asarray(total * (1 + SUM_ERROR + 4 * self.weight_error))
 
-    def chernoff_delta(self, epsilon: float) -> float:
+    def chernoff_delta(self, epsilon: Any) -> Any:
         """A crude but certain upper bound of delta(epsilon). Proof: engine.md#crude-bounds"""
         least = epsilon * (1 - POINT_ERROR - self.weight_error) - self.slack
-        log_delta = float((self._log_peaks - _TILTS * least).min())
-        return min(1.0, math.exp(min(0.0, log_delta + self.rounding)) + self.infinite)
+        log_delta = (self._log_peaks - np.multiply.outer(least, _TILTS)).min(axis=-1)
+        return np.minimum(1.0, np.exp(np.minimum(0.0, log_delta + self.rounding)) + self.infinite)
 
     def chernoff_epsilon(self, log_delta: float) -> float:
         """A crude but certain upper bound of epsilon(delta). Proof: engine.md#crude-bounds"""
@@ -99,15 +101,15 @@ class View:
     def _log_peaks(self) -> Array:
         return self.whole.log_mgf(_TILTS) + log_peak(_TILTS)
 
-    def floor_delta(self, epsilon: float) -> float:
+    def floor_delta(self, epsilon: Any) -> Any:
         """A crude but certain lower bound of delta(epsilon) where it is nearly one, from below: few losses are small.
 
         Proof: engine.md#crude-bounds
         """
         if self.above or not self.resolved or self.rounding > 1e-5:
-            return 0.0
+            return 0.0 * epsilon
         spare = 7.0  # losses above epsilon + spare count with 1 - e^-spare or more
         most = (epsilon + spare) * (1 + POINT_ERROR + self.weight_error) + self.slack
-        small = float((self.whole.log_mgf(-_TILTS) + _TILTS * most).min()) + self.rounding
+        small = (self.whole.log_mgf(-_TILTS) + np.multiply.outer(most, _TILTS)).min(axis=-1) + self.rounding
         mass = float(self.whole.log_mgf(np.zeros(1))[0]) - self.rounding
-        return max(0.0, (math.exp(mass) - math.exp(min(small, 0.0))) * -math.expm1(-spare))
+        return np.maximum(0.0, (math.exp(mass) - np.exp(np.minimum(small, 0.0))) * -math.expm1(-spare))

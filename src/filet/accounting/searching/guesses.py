@@ -5,14 +5,34 @@ from __future__ import annotations
 import math
 
 import numpy as np
+from scipy.special import log_ndtr
 
+from ..proving.closed_form import gaussian_log_delta
 from ..proving.composition import Composition
 from ..proving.verdict import Evidence
 from ..proving.view import View
 from .grids import Focus
 
 _TABLE = 16  # points at which the weight of a loss is tabulated
+_KINK = 1e4  # squared deviations in units of the tilt; a smooth saddle point has twice -log delta
 _NEARLY_GAUSSIAN = 0.08  # sums with a smaller absolute skewness count as such
+
+
+def moments(composition: Composition, c: float) -> tuple[float, float, float]:
+    """Value, slope and curvature of a composition's `log_mgf` at c (without jump)."""
+    value = 0.5 * composition.gaussian * (c * c + c)
+    slope, curvature = composition.gaussian * (c + 0.5), composition.gaussian
+    for block in composition.small:
+        v = block.log_mass + c * block.loss
+        top = v.max(axis=1)
+        e = np.exp(v - top[:, None])
+        total = e.sum(axis=1)
+        mean = np.einsum("km,km->k", e, block.loss) / total
+        square = np.einsum("km,km->k", e, np.square(block.loss - mean[:, None])) / total
+        value += float(block.steps @ (np.log(total) + top))
+        slope += float(block.steps @ mean)
+        curvature += float(block.steps @ square)
+    return value, slope, curvature
 
 
 def saddle(composition: Composition, epsilon: float) -> float:
@@ -20,12 +40,17 @@ def saddle(composition: Composition, epsilon: float) -> float:
     low, high, log_c = -40.0, 40.0, 0.0
     for _ in range(60):
         c = math.exp(log_c)
-        _, slope, curvature = composition.moments(c)
+        _, slope, curvature = moments(composition, c)
         value = slope - 1.0 / c - 1.0 / (c + 1.0) - epsilon
         low, high = (log_c, high) if value < 0 else (low, log_c)
         step = -value / (c * (curvature + c**-2 + (c + 1.0) ** -2))
-        if abs(step) < 0.02 or high - low < 0.02:
+        # A trace of a large loss makes a kink in the transform: right of it slope and curvature are huge, and mislead.
+        kink = value > 0.0 and c * c * curvature > _KINK
+        if high - low < 0.02:
+            return math.exp(low if kink else log_c)
+        if abs(step) < 0.02 and not kink:
             break
+        step = min(step, -0.02) if kink else step
         log_c += min(max(step, -3.0), 3.0)
         if not low < log_c < high:
             log_c = 0.5 * (low + high)
@@ -75,7 +100,7 @@ def saddle_point(view: View, log_delta: float) -> float:
 
     def approximate(log_c: float) -> tuple[float, float]:
         c = math.exp(log_c)
-        value, slope, curvature = view.whole.moments(c)
+        value, slope, curvature = moments(view.whole, c)
         epsilon = slope - 1.0 / c - 1.0 / (c + 1.0)
         return epsilon, laplace(c, value - c * epsilon, curvature)
 
@@ -97,7 +122,7 @@ def saddle_point(view: View, log_delta: float) -> float:
 def guess_log_delta(view: View, epsilon: float) -> float:
     """log delta(epsilon), roughly: the larger of the saddle-point and the single-jump approximation."""
     c = saddle(view.whole, epsilon)
-    value, _, curvature = view.whole.moments(c)
+    value, _, curvature = moments(view.whole, c)
     jump = float(view.separate(np.array([epsilon]))[0])
     # where the bulk cannot reach epsilon the saddle point is far too high
     if 0.0 < jump < 1.0 and one_jump_decides(view, epsilon, math.log(jump)):
@@ -133,3 +158,17 @@ def focus(evidence: Evidence, epsilon: float, cells: int) -> Focus:
         np.concatenate([loss[:_TABLE][known], loss[_TABLE:]]),
         np.concatenate([log_weight[known], tail]),
     )
+
+
+def gaussian_epsilon(mu: float, delta: float) -> tuple[float, float]:
+    """About the epsilon of the Gaussian mechanism with shift mu, and the slope of log delta there; by Newton's method."""
+    log_delta, root = math.log(delta), math.sqrt(max(-2.0 * math.log(delta), 0.0))
+    epsilon, slope = mu * (root + 0.5 * mu), -1.0  # a tail bound: not below the answer, and log delta is concave
+    for _ in range(60):
+        value = gaussian_log_delta(mu, epsilon)
+        slope = -math.exp(epsilon + float(log_ndtr(-epsilon / mu - 0.5 * mu)) - value)
+        step = (log_delta - value) / slope
+        epsilon = max(epsilon + step, 0.0)
+        if not abs(step) > 1e-11 * epsilon or epsilon == 0.0:
+            break
+    return epsilon, slope

@@ -6,6 +6,7 @@ Nothing here can make a bound wrong; it decides how tight the bound is, and whet
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -18,11 +19,11 @@ from ..proving.line import log_peak
 from ..proving.loss_law import Array
 from ..proving.tails import threshold, upper
 from ..terms import Adjacency
-from .grids import Focus
+from .grids import Focus, any_of
 
-_KNOTS = 20
-_ROUNDS = 9
-_PACE = 0.6  # damping: faster for few lenders, but many of them overshoot
+KNOTS = 20
+_PACES = (0.9, 0.7, 0.5, 0.7, 0.5, 0.5, 0.4, 0.0)  # damping of each round: faster for few lenders, but many overshoot
+_JUDGED = 2  # last rounds that are compared
 _LEAST_LIGHT = 1e-250  # w and tau below it: cuts never happen, and products lose their digits
 _NOISE = (0.1, 1e6)  # with less noise every hit shows; with more nothing does
 _MOST_LENDERS = 48  # beyond sigma = 7 the lowest levels add little
@@ -30,10 +31,12 @@ _RARE = 1e-6  # of delta: what happens this rarely does not matter
 _GAIN = 1e-4  # of epsilon: a smaller gain is lost in the width of a bracket
 _LOOK = 160  # nodes of the first look
 _NODES = 800
+_BACK = 0.6  # share of the nodes for the other direction, which rarely decides
 _AROUND = 40  # nodes near a loss that may decide alone
 _UNRESOLVED = 1e-3  # of delta: the most that infinite losses may take
 _LARGEST_LOSS = 600.0
 _TINY = 1e-300
+_OCTAVES, _QUARTERS = 2.0 ** np.arange(-10.0, 14.0), 2.0 ** np.arange(-0.75, 0.8, 0.25)  # tilts that are tried
 
 
 @dataclass(frozen=True)
@@ -46,29 +49,39 @@ class Shares:
     tilt: Array
 
     def at(self, loss: Array) -> tuple[Array, Array]:
-        """Shares (nodes, lenders) and tilts at the nodes, the tilts improved by two steps of Newton's method."""
-        where = np.abs(loss) if self.step.adjacency is Adjacency.REPLACE_ONE else loss
-        t = np.log(np.maximum(np.expm1(where) / self.step.p + 1.0, _TINY))
+        """Shares (nodes, lenders) and tilts at the nodes."""
+        where, t = places(self.step, loss)
         share = np.stack([np.interp(t, self.knots, row) for row in self.share])
-        tilt = np.interp(t, self.knots, self.tilt)
-        low, _, _, m1, _ = self.step.masses(where)
-        lent = share * low.down * self.step.levels[:, None]
-        for _ in range(2):
-            tilt = _newton(self.step, m1.down, lent, tilt)
-        return share.T, tilt
+        return improved(self.step, where, share, np.interp(t, self.knots, self.tilt))
+
+
+def places(step: Step, loss: Array) -> tuple[Array, Array]:
+    """The losses that masses are for, and where nodes stand among knots."""
+    where = np.abs(loss) if symmetric(step) else loss
+    return where, np.log(np.maximum(np.expm1(where) / step.p + 1.0, _TINY))
+
+
+def improved(step: Step, where: Array, share: Array, tilt: Array) -> tuple[Array, Array]:
+    """Shares (nodes, lenders) and tilts at the nodes, the tilts improved by two steps of Newton's method."""
+    low, _, _, m1, _ = step.masses(where)
+    lent = share * low.down * step.levels
+    for _ in range(2):
+        tilt = newton(step, m1.down, lent, tilt)
+    return share.T, tilt
 
 
 @dataclass(frozen=True)
 class Query:
-    """A run of `steps` such steps, asked for epsilon at delta."""
+    """A run of `steps` such steps, asked for epsilon at delta, or at all deltas from that to a `highest`."""
 
     steps: int
     log_delta: float
+    highest: float | None = None
 
 
 def lenders(cap: int, sigma: float) -> int:
     """How many levels below the top may lend."""
-    return min(cap - 1, int(6.0 * sigma) + 6, _MOST_LENDERS)
+    return min(cap - 1, int(2.5 * sigma) + 4, _MOST_LENDERS)
 
 
 def worth_a_look(n: int, p: float, cap: int, sigma: float, weights: Weights, query: Query) -> bool:
@@ -80,52 +93,64 @@ def worth_a_look(n: int, p: float, cap: int, sigma: float, weights: Weights, que
     return math.log(query.steps) + math.log(weights.c) > query.log_delta + math.log(_RARE)
 
 
-def _newton(step: Step, m1: Array, lent: Array, tilt: Array) -> Array:
+def _within(value: Array, low: float, high: float) -> Array:
+    return np.minimum(np.maximum(value, low), high)
+
+
+def newton(step: Step, m1: Array, lent: Array, tilt: Array) -> Array:
     """One step towards the tilt at which M is largest: m_1 e^{l-i} = sum k mu_k e^{-kl-k^2 i}."""
     k, i = np.arange(1.0, step.lenders + 1.0)[:, None], 0.5 / step.sigma**2
-    e = lent * np.exp(np.clip(-k * tilt - k * k * i, -700.0, 600.0))
+    e = lent * np.exp(_within(-k * tilt - k * k * i, -700.0, 600.0))
     up = np.maximum((k * e).sum(axis=0), _TINY)
     with np.errstate(divide="ignore"):
         off = np.log(m1) - i + tilt - np.log(up)
-    return np.asarray(tilt - np.clip(off, -9.0, 9.0) / (1.0 + (k * k * e).sum(axis=0) / up))
+    return np.asarray(tilt - _within(off, -9.0, 9.0) / (1.0 + (k * k * e).sum(axis=0) / up))
 
 
 def choose(step: Step) -> Shares:
-    """A damped fixed point of "a unit of mass is worth as much at home as lent", at each knot; the best round is kept."""
+    """What to lend, at knots that suit the noise."""
+    knots = np.linspace(-3.0, min(2.0 / step.sigma**2 + 10.0 / step.sigma, _LARGEST_LOSS), KNOTS)
+    share, tilt = np.full((step.lenders, KNOTS), 0.5), np.full(KNOTS, -1.0)
+    return Shares(step, knots, *settle(step, knots, share, tilt, _PACES))
+
+
+def settle(step: Step, knots: Array, share: Array, tilt: Array, paces: Sequence[float]) -> tuple[Array, Array]:
+    """A damped fixed point of "a unit of mass is worth as much at home as lent", at each knot; the better last round is kept."""
     sigma, p = step.sigma, step.p
     k = np.arange(1.0, step.lenders + 1.0)[:, None]
-    knots = np.linspace(-3.0, min(2.0 / sigma**2 + 10.0 / sigma, _LARGEST_LOSS), _KNOTS)
     loss = np.log1p(p * np.expm1(knots))
     replaced = step.adjacency is Adjacency.REPLACE_ONE
     if step.adjacency is not Adjacency.ADD_REMOVE:
         loss = np.maximum(loss, 1e-3 * p)
     low, low2, m0, m1, top2 = (both.down for both in step.masses(loss))
     c, second = np.full_like(loss, step.weights.c), top2 if replaced else None
-    share, tilt = np.full((step.lenders, _KNOTS), 0.5), np.full(_KNOTS, -1.0)
-    best, kept_share, kept_tilt = np.full(_KNOTS, np.inf), share, tilt
-    hit, home = np.full(share.shape, p), np.broadcast_to(low2, share.shape) if replaced else None
-    for _ in range(_ROUNDS):
-        lent = share * low * step.levels[:, None]
-        tilt = _newton(step, m1, lent, _newton(step, m1, lent, tilt))
+    best, kept_share, kept_tilt = np.full(loss.shape, np.inf), share, tilt
+    hit, home = np.broadcast_to(p, share.shape), np.broadcast_to(low2, share.shape) if replaced else None
+    for number, pace in enumerate(paces):
+        lent = share * low * step.levels
+        tilt = newton(step, m1, lent, newton(step, m1, lent, tilt))
         mass, theta = cover(step, m0, m1, lent, tilt)
-        own = upper(hit, (1.0 - share) * low, home, 1.0 / sigma)
-        value = np.add(*top(step, c, mass, second, theta, 0)) + (step.levels[:, None] * own).sum(axis=0)
-        better = value < best
-        best = np.where(better, value, best)
-        kept_share, kept_tilt = np.where(better, share, kept_share), np.where(better, tilt, kept_tilt)
-        share = share + _PACE * (_goal(step, k, tilt, low, low2, threshold(c, mass, second, 1.0 / sigma)[0]) - share)
-    return Shares(step, knots, kept_share, kept_tilt)
+        if number >= len(paces) - _JUDGED:
+            own = upper(hit, (1.0 - share) * low, home, 1.0 / sigma)
+            value = np.add(*top(step, c, mass, second, theta, 0)) + (step.levels * own).sum(axis=0)
+            better = value < best
+            best = np.where(better, value, best)
+            kept_share, kept_tilt = np.where(better, share, kept_share), np.where(better, tilt, kept_tilt)
+        if pace:
+            goal = _goal(step, k, tilt, low, low2, threshold(c, mass, second, 1.0 / sigma)[0])
+            share = share + pace * (goal - share)
+    return kept_share, kept_tilt
 
 
 def _goal(step: Step, k: Array, tilt: Array, low: Array, low2: Array, x: Array) -> Array:
     """The share at which level k's threshold at home gives its mass the price that the top pays."""
     y = 1.0 / step.sigma
-    price = np.exp(np.clip(-k * tilt - 0.5 * (k * y) ** 2, -700.0, 50.0))
-    own = y + ndtri(np.clip(price * ndtr(x - y), _TINY, 1.0 - 1e-15))  # in standard deviations
+    price = np.exp(_within(-k * tilt - 0.5 * (k * y) ** 2, -700.0, 50.0))
+    own = y + ndtri(_within(price * ndtr(x - y), _TINY, 1.0 - 1e-15))  # in standard deviations
     with np.errstate(over="ignore", divide="ignore", invalid="ignore"):
         hit = step.p - low2 * np.exp(np.minimum(2.0 * y * own - 2.0 * y * y, 700.0))
-        keep = hit * np.exp(np.clip(0.5 * y * y - own * y, -700.0, 700.0)) / low
-    return np.clip(1.0 - np.nan_to_num(keep, nan=1.0, posinf=1.0, neginf=1.0), 0.0, 1.0)
+        keep = hit * np.exp(_within(0.5 * y * y - own * y, -700.0, 700.0)) / low
+    return _within(1.0 - np.where(np.isfinite(keep), keep, 1.0), 0.0, 1.0)
 
 
 def first_nodes(step: Step, query: Query, count: int = _LOOK) -> Array:
@@ -148,24 +173,47 @@ def first_nodes(step: Step, query: Query, count: int = _LOOK) -> Array:
     return np.asarray(loss[np.append(True, np.diff(loss) > 1e-15)])
 
 
+def rare(query: Query) -> float:
+    """A chance that does not matter even if every step has it."""
+    return math.exp(max(query.log_delta, -640.0) + math.log(_RARE) - math.log(query.steps))
+
+
 def _enough(loss: Array, value: Array, query: Query) -> tuple[float, float]:
     """The range of losses that matters: up to where no step of the run is likely to be, with room to spare."""
-    rare = math.exp(max(query.log_delta, -640.0) + math.log(_RARE) - math.log(query.steps))
-    far = np.flatnonzero(value <= rare)
+    far = np.flatnonzero(value <= rare(query))
     return float(loss[0]), float(loss[far[0]] if far.size else loss[-1])
+
+
+def _chernoff(law: Discrete, query: Query) -> tuple[float, float]:
+    """The tilt of Chernoff's bound, and the epsilon that it proves, roughly; steps of an octave, then of a quarter."""
+    tilts = _OCTAVES
+    for finer in (True, False):
+        v = tilts[:, None] * law.loss + law.log_mass
+        peak = v.max(axis=1)
+        log_mgf = peak + np.log(np.exp(np.maximum(v - peak[:, None], -600.0)).sum(axis=1))
+        bound = (query.steps * log_mgf + log_peak(tilts) - query.log_delta) / tilts
+        best = int(np.argmin(bound))
+        if finer:
+            tilts = tilts[best] * _QUARTERS
+    return float(tilts[best]), max(float(bound[best]), 1e-12)
 
 
 def tilt_focus(law: Discrete, query: Query, cells: int) -> tuple[Focus, float]:
     """Where nodes should be dense if all that is known is Chernoff's tilt, and the epsilon that it proves, roughly."""
-    c = 2.0 ** np.arange(-10.0, 14.0, 0.25)
-    v = c[:, None] * law.loss + law.log_mass
-    peak = v.max(axis=1)
-    log_mgf = peak + np.log(np.exp(v - peak[:, None]).sum(axis=1))
-    bound = (query.steps * log_mgf + log_peak(c) - query.log_delta) / c
-    best = int(np.argmin(bound))
-    tilt, epsilon = float(c[best]), max(float(bound[best]), 1e-12)
+    tilt, epsilon = _chernoff(law, query)
     loss = np.array([-epsilon, -query.log_delta / tilt])
     return Focus(cells, loss, np.array([query.log_delta - tilt * epsilon, 0.0])), epsilon
+
+
+def _coarse(loss: Array, part: Array) -> Discrete:
+    """About the law whose profile has these parts, for a look at it: where the profile is not convex, without mass."""
+    value = np.where(loss < 0.0, part - np.expm1(np.minimum(loss, 0.0)), part)
+    known = np.isfinite(value)
+    if not known.all():
+        loss, value = loss[known], value[known]
+    width = np.append(np.exp(loss[0]), np.exp(loss[:-1]) * np.expm1(loss[1:] - loss[:-1]))
+    slope = np.append(np.diff(value, prepend=1.0) / width, 0.0)
+    return Discrete(loss, np.log(np.maximum(slope[1:] - slope[:-1], _TINY)) + loss, 0.0, 0.0)
 
 
 def fitted_nodes(law: Discrete, focus: Focus, low: float, high: float) -> Array:
@@ -182,7 +230,7 @@ def fitted_nodes(law: Discrete, focus: Focus, low: float, high: float) -> Array:
     middle = 0.5 * (loss[1:] + loss[:-1])
     mass = np.logaddexp(law.log_mass[inside][1:], law.log_mass[inside][:-1])
     log_need = mass - np.log(width) + np.interp(middle, focus.loss, focus.log_weight)
-    need = np.cbrt(np.exp(np.clip(log_need - log_need.max(), -100.0, 0.0))) * width
+    need = np.cbrt(np.exp(np.maximum(log_need - log_need.max(), -100.0))) * width
     need += 0.1 * need.sum() / need.size  # a tenth of all nodes goes wherever nothing seems to matter
     count = np.concatenate([[0.0], np.cumsum(need)])
     fine = np.interp(np.linspace(0.0, count[-1], focus.cells), count, loss)
@@ -215,14 +263,36 @@ def _plain(step: Step, loss: Array) -> Array:
 def _rough(loss: Array, part: Array, query: Query, *, both: bool) -> float:
     """Chernoff's epsilon of a profile, in one direction or the worse of both."""
     ways = [(loss, part), reverse(loss, part)] if both else [(loss, part)]
-    return max(tilt_focus(dominating(*way), query, 1)[1] for way in ways)
+    return max(_chernoff(_coarse(*way), query)[1] for way in ways)
 
 
-def laws(step: Step, query: Query, focus: Focus | None = None, nodes: int = _NODES) -> Laws | None:
-    """Dominating losses of one step by lending, for the query; None if that gains next to nothing over Theorem 2.
+@dataclass(frozen=True)
+class Seen:
+    """A first look at a step whose lending is worth its time: what it lends, and the profile at nodes that suit any run."""
 
-    `focus` says which losses matter, if somebody knows; each direction has about `nodes` nodes of its own.
-    """
+    shares: Shares
+    loss: Array
+    part: Array
+
+    def nodes(self, query: Query, focus: Focus | None, nodes: int, around: int = _AROUND, *, back: bool) -> Array:
+        """Nodes fitted to the query, in one direction and in the order of that direction."""
+        pair = reverse(self.loss, self.part) if back else (self.loss, self.part)
+        coarse, corners = _coarse(*pair), vertices(*pair)
+        focus = replace(focus, cells=nodes) if focus else tilt_focus(coarse, query, nodes)[0]
+        if query.highest is not None:
+            both = focus, tilt_focus(coarse, Query(query.steps, query.highest), nodes)[0]
+            focus = any_of(both, [_log_total(coarse, one) for one in both], nodes + nodes // 2)
+        fine = fitted_nodes(coarse, focus, *_enough(*corners, query))
+        return np.unique(np.concatenate([fine, _single(*corners, query, around)]))
+
+
+def _log_total(law: Discrete, focus: Focus) -> float:
+    """What a step weighs in all."""
+    return float(np.logaddexp.reduce(law.log_mass + np.interp(law.loss, focus.loss, focus.log_weight)))
+
+
+def look(step: Step, query: Query) -> Seen | None:
+    """A first look; None if lending gains next to nothing over Theorem 2."""
     if not worth_a_look(step.n, step.p, step.cap, step.sigma, step.weights, query):
         return None
     loss, symmetric = first_nodes(step, query), step.adjacency is Adjacency.REPLACE_ONE
@@ -236,27 +306,43 @@ def laws(step: Step, query: Query, focus: Focus | None = None, nodes: int = _NOD
         before = _rough(loss, swap, query, both=True)
     if before <= (1.0 + _GAIN) * _rough(loss, both, query, both=not symmetric):
         return None
-    forward = _fitted(shares, query, focus, nodes, (loss, both), back=False)
-    back = forward if symmetric else _fitted(shares, query, focus, nodes, reverse(loss, both), back=True)
-    known = all(query.steps * law.infinite <= _UNRESOLVED * math.exp(query.log_delta) for law in (forward, back))
-    return Laws(forward, back) if known else None
+    return Seen(shares, loss, both)
 
 
-def _fitted(
-    shares: Shares, query: Query, focus: Focus | None, nodes: int, seen: tuple[Array, Array], *, back: bool
-) -> Discrete:
+def laws(step: Step, query: Query, focus: Focus | None = None, nodes: int = _NODES) -> Laws | None:
+    """Dominating losses of one step by lending, for the query; None if that gains next to nothing over Theorem 2.
+
+    `focus` says which losses matter, if somebody knows; each direction has about `nodes` nodes of its own.
+    """
+    seen = look(step, query)
+    if seen is None:
+        return None
+    forward = _fitted(seen, query, focus, nodes, back=False)
+    back = forward if symmetric(step) else _fitted(seen, query, focus, int(_BACK * nodes), back=True)
+    found = Laws(forward, back)
+    return found if resolved(found, query) else None
+
+
+def symmetric(step: Step) -> bool:
+    return step.adjacency is Adjacency.REPLACE_ONE
+
+
+def resolved(found: Laws, query: Query) -> bool:
+    """Whether infinite losses take next to nothing of delta."""
+    most = _UNRESOLVED * math.exp(query.log_delta)
+    return all(query.steps * law.infinite <= most for law in (found.forward, found.reverse))
+
+
+def _fitted(seen: Seen, query: Query, focus: Focus | None, nodes: int, *, back: bool) -> Discrete:
     """The law on nodes that are fitted to the query, after a look at others, in the direction of that look."""
-    coarse, corners = dominating(*seen), vertices(*seen)
-    focus = replace(focus, cells=nodes) if focus else tilt_focus(coarse, query, nodes)[0]
-    fine = fitted_nodes(coarse, focus, *_enough(*corners, query))
-    fine = np.unique(np.concatenate([fine, _single(*corners, query)]))
+    fine = seen.nodes(query, focus, nodes, back=back)
     at = -fine[::-1] if back else fine
-    found = part(shares.step, at, *shares.at(at))
+    found = part(seen.shares.step, at, *seen.shares.at(at))
     return dominating(*reverse(at, found)) if back else dominating(at, found)
 
 
-def _single(loss: Array, value: Array, query: Query) -> Array:
+def _single(loss: Array, value: Array, query: Query, around: int) -> Array:
     """Nodes around the loss that one step exceeds with a chance of delta over all steps: it may decide alone."""
     goal = query.log_delta - math.log(query.steps)
     at = float(np.interp(-goal, -np.log(value), loss))
-    return at * np.linspace(0.95, 1.05, _AROUND) if 0.0 < at < loss[-1] else np.zeros(0)
+    return at * np.linspace(0.95, 1.05, around) if 0.0 < at < loss[-1] else np.zeros(0)

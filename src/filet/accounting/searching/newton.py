@@ -14,6 +14,7 @@ from .budget import Budget
 from .tilts import propose_evidence
 
 _ROUNDS = 20  # of building lines; most searches take one or two
+_SETTLING = 5  # readings on one set of lines, from a good guess
 _READINGS = 12  # on one set of lines
 _PATIENCE = 6  # readings after which a search must have narrowed what it knows
 _COSTLY_NODES = 50_000  # lines with more take a tenth of a second
@@ -58,18 +59,39 @@ class Known:
         return step
 
 
+def settle(bracket: EpsilonBracket, evidence: Evidence, epsilon: float) -> float:
+    """Newton's method from an epsilon that is close already, on one set of lines: the last one proven, or NaN."""
+    safe = 1.0 if evidence.view.above else -1.0
+    for _ in range(_SETTLING):
+        verdict = bracket.read(evidence, epsilon)
+        ratio = verdict.bound
+        if not ratio > 0.0 or not verdict.slope < 0.0:
+            return math.nan
+        step = -math.log(ratio) * ratio / verdict.slope
+        if abs(step) <= 5.0 * tolerance(epsilon) and (ratio <= 1.0 if evidence.view.above else ratio >= 1.0):
+            return epsilon
+        epsilon += step + safe * tolerance(epsilon)
+        if not epsilon > 0.0 or abs(step) * evidence.c > 2.0:
+            return math.nan
+    return math.nan
+
+
 def narrow(
-    bracket: EpsilonBracket, view: View, start: float, fineness: float, budget: Budget
+    bracket: EpsilonBracket, view: View, start: float, fineness: float, budget: Budget, first: Evidence | None = None
 ) -> tuple[float, Evidence]:
-    """Narrow a bracket by readings of one view; where the search ended (NaN if it read nothing), and its last lines."""
+    """Narrow a bracket by readings of one view; where the search ended (NaN if it read nothing), and its last lines.
+
+    `first` are lines to begin with, if somebody has them.
+    """
     epsilon = max(start, 0.0)
     if not view.resolved:
         return math.nan, propose_evidence(view, epsilon, bracket.log_delta, fineness)
     known, seen = Known(), math.nan
     for _ in range(_ROUNDS):
         built = epsilon
-        evidence = propose_evidence(view, built, bracket.log_delta, fineness)
+        evidence = first or propose_evidence(view, built, bracket.log_delta, fineness)
         budget.spend(evidence.nodes)
+        first = None
         epsilon, seen, done = _on_lines(bracket, evidence, known, epsilon, seen)
         if done or epsilon == built or budget.spent:
             break

@@ -5,36 +5,34 @@ Exit codes: 0 answered, 1 cannot answer, 2 usage, 3 target not met (`--max-epsil
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import click
 
 from ... import __version__
-from ...errors import InvalidArgumentError
+from ...errors import NotCertifiedError
 from ..group import TARGET_NOT_MET, Group
 from ..options import (
-    ADJACENCIES,
-    INTEGER,
+    RUN_NEEDS,
     adjacency_option,
     analysis_option,
-    asked_delta,
     config_option,
     delta_option,
     json_option,
     required,
     run_from,
     run_options,
-    scheme_options,
 )
-from ..output import describe_run, note, print_json, print_pairs, print_table, progress_bar
-from ..questions import Comparison, compared_kinds, epsilon_inputs, epsilon_result, known_attack
+from ..output import describe_run, note, print_json, print_pairs, warn_of_delta
+from .batches import keygen, sample
+from .beam import beam
 from .certificates import certify, check
+from .comparison import compare
 from .explore import explore
-from .files import plot, sample
+from .pictures import plot
 from .search import calibrate, plan
 
 if TYPE_CHECKING:
-    from ..._progress import Progress
     from ..run_file import RunFile
 
 
@@ -71,27 +69,50 @@ def epsilon(ctx: click.Context, /, as_json: bool, **options: Any) -> None:
     """
     from ..._numbers import round_down, round_up
 
-    run = run_from(options)
-    delta = asked_delta(run)
-    curve = run.curve
+    run = run_from(options, "delta")
+    delta, curve = cast(float, run.delta), run.curve
     bounds = curve.epsilon_bounds(delta)
-    attack = known_attack(run, delta)
-    result = epsilon_result(run, bounds, attack)
+    attack, why = _attack(run, delta)
     if as_json:
-        print_json("epsilon", epsilon_inputs(run, delta), result)
+        result = {"epsilon": bounds.upper, "epsilon_lower": bounds.lower, "attack_epsilon": attack}
+        asked = {**describe_run(curve), "delta": delta, "max_epsilon": run.max_epsilon}
+        print_json("epsilon", asked, {**result, "target_met": _met(run, bounds.upper)})
     else:
-        known = [] if attack is None else [("best known attack", f"{round_down(attack)} (no analysis can show less)")]
+        known = f"{round_down(attack)} (no analysis can show less)" if attack else why
         print_pairs([
             ("epsilon", round_up(bounds.upper)),
             ("delta", repr(delta)),
             ("adjacency", str(curve.adjacency)),
             ("proven interval", f"[{round_down(bounds.lower, 6)}, {round_up(bounds.upper, 6)}] for this analysis"),
-            *known,
+            ("best known attack", known),
             *_facts(run),
         ])  # fmt: skip
-    if result["target_met"] is False:
+    warn_of_delta(delta, *run.sizes)
+    if _met(run, bounds.upper) is False:
         note(f"epsilon {round_up(bounds.upper)} is above max_epsilon {run.max_epsilon!r}")
         ctx.exit(TARGET_NOT_MET)
+
+
+def _met(run: RunFile, value: float) -> bool | None:
+    return None if run.max_epsilon is None else value <= run.max_epsilon
+
+
+def _attack(run: RunFile, delta: float) -> tuple[float | None, str]:
+    """The best known lower bound on the true epsilon; where there is none, None or 0 and why."""
+    from ...accounting.lower_bounds import epsilon_lower_bound
+
+    phases = run.accountant.phases
+    if len(phases) != 1 or run.curve.gaussian:
+        return None, "not computed: only for runs of one phase without Gaussian releases"
+    phase = phases[0]
+    try:
+        found = epsilon_lower_bound(
+            phase.scheme, noise_multiplier=phase.noise_multiplier, steps=phase.steps,
+            adjacency=run.accountant.adjacency, delta=delta,
+        )  # fmt: skip
+    except NotCertifiedError as error:
+        return None, f"not certified: {error}"
+    return found, "none found"
 
 
 def _facts(run: RunFile) -> list[tuple[str, str]]:
@@ -107,7 +128,9 @@ def _facts(run: RunFile) -> list[tuple[str, str]]:
             name,
             f"{phase.steps} steps, {scheme.overflow}, {phase.analysis} analysis,"
             f" {100 * scheme.utilization:.1f} % of {scheme.max_batch_size} rows used,"
-            f" overflow chance {round_up(scheme.overflow_probability, 2)} a step",
+            f" overflow chance {round_up(scheme.overflow_probability, 2)} a step"
+            if scheme.capped
+            else f"{phase.steps} steps, no cap, batches of {scheme.poisson_batch_size:.1f} examples on average",
         ))  # fmt: skip
     return facts
 
@@ -123,8 +146,8 @@ def delta(as_json: bool, **options: Any) -> None:
     """The delta of a run at a given epsilon: a certified upper bound."""
     from ..._numbers import round_down, round_up
 
-    value = float(required(options, "epsilon"))
-    run = run_from(options)
+    required(options, *(("epsilon",) if options["config"] else (*RUN_NEEDS, "epsilon")))
+    value, run = float(options["epsilon"]), run_from(options)
     bounds = run.curve.delta_bounds(value)
     if as_json:
         asked = {**describe_run(run.curve), "epsilon": value}
@@ -150,69 +173,16 @@ def explain(as_json: bool, **options: Any) -> None:
     """The privacy statement of a run: guarantee, neighbours, mechanism, assumptions, theorems."""
     from ...showing.statement import statement
 
-    run = run_from(options)
-    value = asked_delta(run)
+    run = run_from(options, "delta")
+    value = cast(float, run.delta)
     text = statement(run.curve, value)
     if as_json:
         asked = {**describe_run(run.curve), "delta": value}
         print_json("explain", asked, {"epsilon": run.curve.epsilon(value), "statement": text})
-        return
-    click.echo(text)
+    else:
+        click.echo(text)
+    warn_of_delta(value, *run.sizes)
 
 
-@main.command()
-@scheme_options
-@click.option("--noise-multiplier", type=float, help="Noise standard deviation over the clipping norm.")
-@click.option("--steps", type=INTEGER, help="Number of training steps.")
-@click.option("--epochs", type=float, help="Instead: passes over the data set, rounded up to whole steps.")
-@delta_option
-@click.option(
-    "--adjacency",
-    type=click.Choice([*ADJACENCIES, "all"]),
-    multiple=True,
-    help="Which data sets are neighbours; may be repeated, or all (no default).",
-)
-@json_option
-def compare(as_json: bool, adjacency: tuple[str, ...], **options: Any) -> None:
-    """Epsilon of every policy and analysis, side by side.
-
-    The row "no cap" is plain Poisson sampling with batches of any size. The rows "attack" are lower bounds: explicit
-    neighbouring data sets prove that at least this much is lost.
-    """
-    if not adjacency:
-        raise InvalidArgumentError("adjacency is missing; pass --adjacency (it has no default), or --adjacency all")
-    wanted = list(ADJACENCIES) if "all" in adjacency else list(dict.fromkeys(adjacency))
-    asked = Comparison.asked(options)
-    with progress_bar("accounting") as progress:
-        rows = _comparison(asked, wanted, progress)
-    if as_json:
-        print_json("compare", asked.inputs(wanted), rows)
-        return
-    print_table(["policy", "analysis", "utilization", *wanted], [_compared(row) for row in rows])
-
-
-def _compared(row: dict[str, Any]) -> list[str]:
-    """A line of the table: attacks are lower bounds and rounded down."""
-    from ..._numbers import round_down, round_up
-
-    rounded = round_down if row["analysis"] == "attack" else round_up
-    used = "-" if row["utilization"] is None else f"{100 * row['utilization']:.1f} %"
-    figures = ("-" if value is None else rounded(value) for value in row["epsilon"].values())
-    return [row["policy"], row["analysis"], used, *figures]
-
-
-def _comparison(asked: Comparison, wanted: list[str], progress: Progress | None) -> list[dict[str, Any]]:
-    """A row for each policy and analysis, with an epsilon for each adjacency; None where there is none."""
-    from ..._progress import reported
-
-    rows = [asked.row(policy, analysis, wanted) for policy, analysis in compared_kinds()]
-    tries = [(row, adjacency) for row in rows for adjacency in wanted]
-    for row, adjacency in reported(tries, progress, lambda one: f"{one[0]['policy']}, {one[0]['analysis']}, {one[1]}"):
-        row["epsilon"][adjacency], why_not = asked.entry(row["policy"], row["analysis"], adjacency)
-        if why_not:
-            note(why_not)
-    return rows
-
-
-for _command in (calibrate, plan, sample, plot, certify, check, explore):
+for _command in (compare, calibrate, plan, sample, keygen, plot, certify, check, beam, explore):
     main.add_command(_command)

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import click
 
 from ...errors import InvalidArgumentError, MissingExtraError
-from ..group import CANNOT_ANSWER
+from ..group import CANNOT_ANSWER, Command
 from ..options import (
     adjacency_option,
     analysis_option,
-    asked_delta,
+    budget_options,
     config_option,
     delta_option,
     json_option,
@@ -20,21 +20,22 @@ from ..options import (
     run_from,
     run_options,
 )
-from ..output import check_output, describe_run, print_json, print_pairs, progress_bar
+from ..output import check_output, describe_run, print_json, print_pairs, progress_bar, warn_of_delta
 
 if TYPE_CHECKING:
     from ...checking import Verdict
 
 
-@click.command()
+@click.command(cls=Command)
 @run_options
 @delta_option
 @adjacency_option
 @analysis_option
 @config_option
-@output_options("The certificate to write, such as run.certificate.json.", needed=True)
+@output_options("The certificate to write, such as run.certificate.json (no default).")
+@budget_options
 @json_option
-def certify(as_json: bool, output: str, force: bool, **options: Any) -> None:
+def certify(as_json: bool, force: bool, max_seconds: float, max_bytes: float, **options: Any) -> None:
     """Write a certificate of a run: its epsilon, with a proof that others can check.
 
     The checker's lattice of losses makes epsilon a little larger than that of `filet epsilon`, by 0.1 % (or 1e-4) at most. Nothing
@@ -43,10 +44,12 @@ def certify(as_json: bool, output: str, force: bool, **options: Any) -> None:
     from ..._files import whole_file
     from ..._numbers import round_up
 
-    check_output(output, force)
-    run = run_from(options)
-    delta = asked_delta(run)
-    claim = run.curve.certificate(delta)
+    check_output(options["output"], force)
+    run = run_from(options, "delta", "output")
+    output = str(options["output"])
+    delta = cast(float, run.delta)
+    with progress_bar("certifying") as bar:
+        claim = run.curve.certificate(delta, max_seconds=max_seconds, max_bytes=max_bytes, progress=bar)
     with whole_file(output) as temporary:
         temporary.write_text(json.dumps(claim) + "\n", encoding="utf-8")
     bound, epsilon = run.curve.epsilon(delta), float(claim["epsilon"])
@@ -55,25 +58,23 @@ def certify(as_json: bool, output: str, force: bool, **options: Any) -> None:
         asked = {**describe_run(run.curve), "delta": delta}
         result = {"epsilon": claim["epsilon"], "uncertified_epsilon": bound, "cost": cost, "file": output}
         print_json("certify", asked, result)
-        return
-    print_pairs([
-        ("epsilon", claim["epsilon"]),
-        ("delta", claim["delta"]),
-        ("adjacency", claim["adjacency"]),
-        ("cost of the lattice", f"{100.0 * cost:.3f} % of epsilon {round_up(bound, 8)}"),
-        ("file", output),
-    ])  # fmt: skip
+    else:
+        print_pairs([
+            ("epsilon", claim["epsilon"]),
+            ("delta", claim["delta"]),
+            ("adjacency", claim["adjacency"]),
+            ("cost of the lattice", f"{100.0 * cost:.3f} % of epsilon {round_up(bound, 8)}"),
+            ("file", output),
+        ])  # fmt: skip
+    warn_of_delta(delta, *run.sizes)
 
 
-@click.command()
-@click.argument("file", type=click.Path(dir_okay=False))
-@click.option(
-    "--max-seconds", type=float, default=600.0, help="Refuse what is estimated to take longer.  [default: 600]"
-)
-@click.option("--max-bytes", type=float, default=2e9, help="Refuse what is estimated to need more.  [default: 2e9]")
+@click.command(cls=Command)
+@click.argument("file", type=click.Path(dir_okay=False, allow_dash=True))
+@budget_options
 @json_option
 def check(file: str, max_seconds: float, max_bytes: float, as_json: bool) -> None:
-    """Check a certificate: is its epsilon proven?
+    """Check a certificate: is its epsilon proven? FILE may be -, standard input.
 
     Prints what was proven, in words, or why it is refused (exit code 1). The checker uses ball arithmetic and nothing
     else of filet. Needs pip install 'filet[check]'.
@@ -95,7 +96,7 @@ def _verdict(file: str, max_seconds: float, max_bytes: float) -> Verdict:
     except ImportError as error:  # the checker knows nothing of filet, so neither of its errors
         raise MissingExtraError(str(error)) from None
     try:
-        with open(file, encoding="utf-8") as text:
+        with click.open_file(file, encoding="utf-8") as text:
             claim = json.load(text)
     except OSError as error:
         raise InvalidArgumentError(f"cannot read {file!r}: {error.strerror}; pass a certificate's file") from None

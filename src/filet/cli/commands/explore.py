@@ -5,11 +5,12 @@ from __future__ import annotations
 import click
 
 from ...errors import MissingExtraError
+from ..group import Command
 from ..options import INTEGER
 from ..output import note
 
 
-@click.command()
+@click.command(cls=Command)
 @click.option(
     "--port", type=INTEGER, help="Port of this machine; 0 for any free one.  [default: the first free one from 8765]"
 )

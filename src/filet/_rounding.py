@@ -1,17 +1,26 @@
 """Every constant that stands for an error of floating point: its reason, and the direction in which it is used.
 
-The model: IEEE double precision; sums, products and quotients are correctly rounded; exp, log, normal tails and fast
+One place for all of them: the binomial weights of the vocabulary and every proof of `accounting/proving` read theirs here.
+The model: IEEE double precision; sums, products and quotients are correctly rounded; exp, log, tan, normal tails and fast
 Fourier transforms err by the stated small multiples of the unit. Errors widen bounds: upper ones grow, lower ones fall.
 """
 
 from __future__ import annotations
 
-import math
 from typing import Any, TypeVar
+
+import numpy as np
 
 _Number = TypeVar("_Number", float, Any)  # a float, or an array of them
 
 UNIT = 2.0**-53  # relative error of one rounding
+FEW = 16 * UNIT  # more than the roundings of any product or sum of a few terms
+EXTENDED_UNIT = float(np.finfo(np.longdouble).eps)  # of extended precision, which on some machines is that of a float
+
+# Error of the logarithm of a binomial probability, both ways: this, plus the slope for each unit of the logarithm. Counting
+# roundings gives 4e-14 and 1.3e-15; `_binomial.relative_error` has the count, and what was measured.
+BINOMIAL_ERROR = 1e-13
+BINOMIAL_SLOPE = 3e-15
 
 # Relative error of a normal tail at an edge of cells: x^2 / 2 units and a few more, as far as tails are floats (38
 # deviations). Masses are differences of tails, so the errors of edges telescope: what counts is per unit of |z| E|L|.
@@ -36,6 +45,11 @@ POINT_ERROR = 1e-12
 UNDERFLOW = 1e-300
 # Smaller masses are denormal or nearly so, and their digits are not trusted.
 RESOLVED = 1e-290
+# The logarithm below which a mass under Q is left out of a hull: those below are nearly denormal, and their differences have few digits.
+LEAST_LOG_MASS = -620.0
+# Weights of full batches below it leave too few digits to products, so nothing is lent; densities below this share of the
+# largest are compared by their logarithms.
+LEAST_LIGHT = 1e-250
 # Groups lighter than this are put on an infinite loss instead of being resolved.
 LIGHTEST = 1e-290
 # Outcomes lighter than this are dropped in lower bounds.
@@ -54,6 +68,6 @@ def down(value: _Number, error: float = OUTWARD) -> _Number:
     return value * (1.0 - error)
 
 
-def expm1_or_infinite(value: float) -> float:
+def expm1_or_infinite(value: Any) -> Any:
     """e^value - 1 for a small error in the exponent; infinite, and so refused, where it is not small."""
-    return math.expm1(value) if value < 0.1 else math.inf
+    return np.where(value < 0.1, np.expm1(np.minimum(value, 0.1)), np.inf)[()]

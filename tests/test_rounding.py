@@ -7,8 +7,8 @@ import math
 import numpy as np
 import pytest
 
-from filet.accounting.proving import rounding
-from filet.accounting.proving.rounding import UNIT, down, expm1_or_infinite, up
+from filet import _rounding as rounding
+from filet._rounding import UNIT, down, expm1_or_infinite, up
 
 
 @pytest.mark.parametrize("value", [5e-300, 1e-12, 0.3, 1.0, 7.5e11])

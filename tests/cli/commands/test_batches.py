@@ -1,4 +1,4 @@
-"""The commands that write files: the library's batches and pictures, secrets for their owner, nothing overwritten unasked."""
+"""Batches and keys: the library's, in every format, secrets for their owner, nothing overwritten unasked."""
 
 import json
 import os
@@ -9,7 +9,6 @@ import pytest
 from tests.cli.invoke import SCHEME, one_line, run
 
 import filet
-from filet.cli.commands.files import KINDS
 
 
 def test_samples_are_the_librarys_batches_in_every_format(tmp_path):
@@ -74,16 +73,6 @@ def test_batches_are_for_their_owner_only(tmp_path, name):
     assert mode(tmp_path / name) == 0o600
 
 
-@posix
-def test_numbers_to_draw_follow_the_umask(tmp_path):
-    mask = os.umask(0o027)
-    try:
-        assert run("plot", "batch-sizes", *SCHEME, "-o", tmp_path / "a.csv").exit_code == 0
-    finally:
-        os.umask(mask)
-    assert mode(tmp_path / "a.csv") == 0o640
-
-
 @pytest.mark.parametrize("arguments", [SAMPLE, ["plot", "batch-sizes", *SCHEME]])
 def test_a_file_is_overwritten_only_by_force_and_keeps_its_mode(tmp_path, arguments):
     path = tmp_path / "a.csv"
@@ -104,7 +93,7 @@ def test_a_key_file_that_is_open_to_others_is_refused_with_the_remedy(tmp_path, 
     path.write_bytes(bytes(range(32)))
     path.chmod(bits)
     message = one_line(run(*SAMPLE[:-2], "--key-file", path), 2)
-    assert f"(mode {bits:03o})" in message
+    assert f"has mode {bits:04o}" in message
     assert "chmod 600" in message
     for closed in (0o600, 0o400):
         path.chmod(closed)
@@ -116,25 +105,47 @@ def test_what_cannot_be_written_is_code_1_and_leaves_nothing_behind(tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_the_command_writes_pictures_and_numbers(tmp_path, kind):
-    options = ["--dataset-size", "60000", "--poisson-batch-size", "256", "--max-batch-size", "300",
-               "--noise-multiplier", "1", "--steps", "100", "--adjacency", "zero-out", "--delta", "1e-5",
-               "--points", "2"]  # fmt: skip
-    if kind in ("utilization", "frontier"):
-        options += ["--epsilon", "1"]
-    for suffix in ("svg", "csv"):
-        outcome = run("plot", kind, *options, "-o", tmp_path / f"a.{suffix}")
-        assert outcome.exit_code == 0, outcome.output
-        assert outcome.output == ""
-    header, *rows = (tmp_path / "a.csv").read_text().splitlines()
-    assert len(header.split(",")) >= 2
-    assert all(len([float(value) for value in row.split(",")]) == len(header.split(",")) for row in rows)
-    assert b"<svg" in (tmp_path / "a.svg").read_bytes()
+@posix
+def test_a_new_key_is_for_its_owner_and_draws_batches(tmp_path):
+    path = tmp_path / "run.key"
+    mask = os.umask(0)
+    try:
+        outcome = run("keygen", path)
+    finally:
+        os.umask(mask)
+    assert (outcome.exit_code, outcome.stdout) == (0, "")
+    assert f"wrote {path}" in outcome.stderr
+    assert mode(path) == 0o600
+    key = path.read_bytes()
+    assert len(key) == 32
+    assert key.hex() not in outcome.output
+    drawn = [json.loads(line)["indices"] for line in run(*SAMPLE[:-2], "--key-file", path).stdout.splitlines()]
+    scheme = filet.CappedPoisson(60_000, 256 / 60_000, 300)
+    assert drawn == [batch.indices.tolist() for batch in scheme.sampler(key).batches(2)]
 
 
-def test_the_drawn_steps_are_of_runs_with_one_phase(tmp_path):
+def test_a_key_is_never_replaced_and_two_are_never_the_same(tmp_path):
+    assert run("keygen", tmp_path / "a").exit_code == run("keygen", tmp_path / "b").exit_code == 0
+    before = (tmp_path / "a").read_bytes()
+    assert before != (tmp_path / "b").read_bytes()
+    assert "it exists" in one_line(run("keygen", tmp_path / "a"), 1)
+    assert (tmp_path / "a").read_bytes() == before
+    assert "cannot write" in one_line(run("keygen", tmp_path / "no" / "key"), 1)
+
+
+def test_a_file_of_no_key_is_refused(tmp_path):
+    path = tmp_path / "key"
+    path.write_bytes(bytes(15))
+    path.chmod(0o600)
+    assert "holds 15 bytes, not 16 to 64" in one_line(run(*SAMPLE[:-2], "--key-file", path), 2)
+
+
+def test_batches_of_a_run_file_are_those_of_its_options(tmp_path):
     path = tmp_path / "run.toml"
-    path.write_text('adjacency = "zero-out"\ndelta = 1e-5\n[[gaussian]]\nnoise_multiplier = 3.0\n')
-    message = one_line(run("plot", "epsilon-steps", "--config", path, "-o", tmp_path / "a.csv"), 2)
-    assert "runs of one phase" in message
+    path.write_text("dataset_size = 60_000\npoisson_batch_size = 256\nmax_batch_size = 300\nsteps = 2\n")
+    assert run("sample", "--config", path, "--key", 1).stdout == run(*SAMPLE).stdout
+    assert "drop --steps" in one_line(run("sample", "--config", path, "--key", 1, "--steps", 3), 2)
+    path.write_text("dataset_size = 9\nepochs = 1\nsampling_probability = 0.5\n[[phases]]\nno_cap = true\n")
+    assert len(json.loads(run("sample", "--config", path, "--key", 1).stdout.splitlines()[1])["indices"]) == 9
+    path.write_text("dataset_size = 9\n[[phases]]\nsteps = 1\n[[phases]]\nsteps = 2\n")
+    assert "about one phase alone" in one_line(run("sample", "--config", path, "--key", 1), 2)

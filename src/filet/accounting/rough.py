@@ -1,0 +1,81 @@
+"""About what a run of one phase costs: guesses for planning, a millisecond each. Nothing rests on them.
+
+A saddle-point approximation on coarse cells, without any transform. What truncated batches lend is worked out for one noise
+and rate, and taken over to those nearby.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from ..errors import NotCertifiedError
+from .proving.cells import discretise_below
+from .proving.closed_form import gaussian_log_delta
+from .proving.combining import chance, union_cost
+from .proving.view import View
+from .run import part_of
+from .searching.grids import equal_cells
+from .searching.guesses import guess_log_delta
+from .searching.lending_crowds import Model, model
+from .searching.lending_shares import Laws, Query, look
+from .searching.refinement import Part
+from .terms import Adjacency, Phase
+
+_WIDTH = 0.2  # of cells, in deviations
+_NEAR = 0.3  # in the logarithms of noise and rate: as far as one step's lending serves another
+_QUIET = np.errstate(all="ignore")
+
+
+class Rough:
+    """Guesses of log delta at an epsilon, for runs at about one delta; one object for the questions of one search."""
+
+    def __init__(self, adjacency: Adjacency, log_delta: float) -> None:
+        self._adjacency, self._log_delta = adjacency, log_delta
+        self._models: list[tuple[tuple[float, ...], Model | None]] = []
+        self._seen: tuple[Phase, list[View]] | None = None
+
+    @_QUIET
+    def log_delta(self, phase: Phase, epsilon: float) -> float:
+        """About log delta(epsilon); infinite where nothing is known."""
+        overflow = union_cost(chance(phase.overflow_exponent, 0.0), epsilon).upper
+        if phase.only_gaussian:
+            apart = 2.0 if self._adjacency is Adjacency.REPLACE_ONE else 1.0
+            log_delta = gaussian_log_delta(apart * math.sqrt(phase.rounds) / phase.noise_multiplier, epsilon)
+        else:
+            try:
+                log_delta = max(guess_log_delta(view, epsilon) for view in self._views(phase))
+            except (ArithmeticError, ValueError, IndexError, NotCertifiedError):
+                return math.inf
+        return float(np.logaddexp(log_delta, math.log(overflow))) if overflow > 0.0 else log_delta
+
+    def _views(self, phase: Phase) -> list[View]:
+        """Both directions, or the one that there is; the last are kept."""
+        if self._seen is None or self._seen[0] != phase:
+            self._seen = phase, self._made(part_of(phase, self._adjacency))
+        return self._seen[1]
+
+    def _made(self, part: Part) -> list[View]:
+        lent = self._lent(part)
+        if lent:
+            laws = [lent.forward, lent.reverse]
+        else:
+            reach = math.sqrt(2.0 * (math.log(part.steps) - self._log_delta + 10.0))
+            cells = equal_cells(part.law, reach, _WIDTH)
+            laws = [discretise_below(cells), discretise_below(cells.reversed())]
+        both = laws[:1] if self._adjacency is Adjacency.REPLACE_ONE else laws
+        return [View([(law, part.steps)], 0.0, True) for law in both]
+
+    def _lent(self, part: Part) -> Laws | None:
+        """What lending gives, by the nearest step that was looked at."""
+        step, query = part.step, Query(part.steps, self._log_delta)
+        if step is None:
+            return None
+        at = step.n, step.cap, math.log(step.sigma), math.log(step.p)
+        for where, found in self._models:
+            if where[:2] == at[:2] and max(abs(where[2] - at[2]), abs(where[3] - at[3])) < _NEAR:
+                return found.laws([step], query)[0] if found else None
+        seen = look(step, query)
+        self._models.insert(0, (at, model(seen, query) if seen else None))
+        return self._lent(part)

@@ -1,0 +1,315 @@
+"""A sketch of a run: its losses at few points, with their tilted moments in one table. Nothing rests on it.
+
+The table says at once where epsilon(delta) lies, which losses matter and which lines to read, so that the first cells and
+the first lines are usually the last.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from ..proving.cells import Discrete
+from ..proving.loss_law import Array, LossLaw, Piece
+from ..proving.transform import by_powers
+from .grids import points_within
+from .tilts import Proposal, choose_line
+
+_WIDTH = 0.25  # distance of points, in deviations
+_LADDER = 2.0 ** np.arange(-5.0, 1.7, 1 / 3)  # tilts, over that of a Gaussian sum of the same variance
+_LOG_ROOT = 0.5 * math.log(2 * math.pi)
+_TINY = 1e-300
+_FAR = -600.0  # logarithms below it are cut off: numbers that are nearly denormal are slow
+_ENDS = np.array([95 / 288, 317 / 240, 23 / 30, 793 / 720, 157 / 160])  # Gregory's rule, where a piece ends in the bulk
+_EASY = 6_000  # nodes of a line before it is known where its transform dies out
+_FINE = 2.0 ** np.concatenate([np.arange(-5.0, -1.5, 0.5), np.arange(-1.5, 1.51, 1 / 12), [2.0, 3.0]])
+_SMALL, _COARSER = 0.01, 10.0  # epsilons below it need fewer digits, but some
+_MERGED = 5  # neighbouring losses of a fine law
+_NODES = (48, 512)  # of a rough line
+_FADED = -20.0  # logarithm of a transform that no longer matters
+_LESS = 4.0  # how much less the other direction matters, in logarithms
+_AROUND = np.linspace(-0.25, 1.25, 13)  # of epsilon: where delta is tabulated
+
+
+@dataclass(frozen=True)
+class Points:
+    """A loss law at some points in increasing x, piece by piece: losses, and logarithms of the masses of P around them."""
+
+    x: Array
+    loss: Array
+    log_mass: Array
+    ends: tuple[int, ...]  # where pieces end
+
+    @property
+    def pieces(self) -> list[Array]:
+        return [self.x[a:b] for a, b in zip((0, *self.ends[:-1]), self.ends, strict=True)]
+
+
+def points_of(law: LossLaw, reach: float) -> Points:
+    """Gregory's rule: good to many digits, as densities are smooth and losses too."""
+    inner = [points_within(piece, reach, _WIDTH) for piece in law.pieces]
+    x = np.concatenate(inner)
+    counts = [one.size for one in inner]
+    most = max(len(piece.means) for piece in law.pieces)
+    rows = [[(*v, *(0.0,) * (most - len(v))) for v in (piece.means, piece.p, piece.q, piece.d)] for piece in law.pieces]
+    means, *weights = np.repeat(np.array(rows).transpose(1, 2, 0), counts, axis=2) if len(rows) > 1 else (
+        np.array(rows[0])[:, :, None]
+    )  # fmt: skip
+    exponent = means * (x - 0.5 * means)
+    top = exponent.max(axis=0)
+    e = np.exp(np.maximum(exponent - top, _FAR))
+    p, q, d = ((one * e).sum(axis=0) for one in weights)
+    p, q = np.maximum(p, _TINY), np.maximum(q, _TINY)
+    ratio = d / q
+    loss = np.where(np.abs(ratio) < 0.5, np.log1p(np.maximum(ratio, -0.9)), np.log(p / q))
+    width = np.concatenate([_widths(one, piece) for one, piece in zip(inner, law.pieces, strict=True)])
+    log_mass = np.log(np.maximum(width, _TINY) * p) + top - 0.5 * x * x - _LOG_ROOT
+    return Points(x, loss, log_mass, tuple(np.cumsum(counts).tolist()))
+
+
+def _widths(x: Array, piece: Piece) -> Array:
+    """Gregory's rule, and at open ends what lies beyond, with some of the last cell's mass: it decides at strong tilts."""
+    apart = x[1:] - x[:-1]
+    width = np.empty_like(x)
+    if x.size < 10:
+        width[0], width[-1] = 0.5 * apart[0], 0.5 * apart[-1]
+        width[1:-1] = 0.5 * (apart[1:] + apart[:-1])
+    else:
+        width[5:-5] = 0.5 * (apart[5:-4] + apart[4:-5])
+        width[:5], width[-5:] = apart[0] * _ENDS, apart[-1] * _ENDS[::-1]
+    width[0] += math.isinf(piece.low)
+    width[-1] += math.isinf(piece.high)
+    return width
+
+
+def sketch_law(law: LossLaw, points: Points) -> tuple[Array, Array]:
+    """Losses and log-masses of one step."""
+    loss = np.append(points.loss, [atom.loss for atom in law.atoms])
+    logs = np.append(points.log_mass, [math.log(max(atom.p, _TINY)) for atom in law.atoms])
+    return loss, logs - math.log(float(np.exp(np.maximum(logs, _FAR)).sum()))
+
+
+def sketch_discrete(law: Discrete) -> tuple[Array, Array]:
+    """Losses and log-masses of a discrete law, some neighbours merged."""
+    if law.loss.size < 4 * _MERGED:
+        return law.loss, law.log_mass
+    first, mass = np.arange(0, law.loss.size, _MERGED), np.exp(np.maximum(law.log_mass, _FAR))
+    together = np.add.reduceat(mass, first)
+    return np.add.reduceat(mass * law.loss, first) / together, np.log(together)
+
+
+@dataclass(frozen=True)
+class Sketch:
+    """One step of each phase as losses and log-masses (rows are padded), steps, and Gaussian releases."""
+
+    loss: Array
+    log_mass: Array
+    steps: Array
+    gaussian: float
+
+    @classmethod
+    def of(cls, rows: Sequence[tuple[Array, Array]], steps: Array, gaussian: float) -> Sketch:
+        if len(rows) == 1:
+            ((loss, log_mass),) = rows
+            return cls(loss[None, :], log_mass[None, :], steps, gaussian)
+        most = max(loss.size for loss, _ in rows)
+        losses, masses = np.zeros((len(rows), most)), np.full((len(rows), most), 2 * _FAR)
+        for row, (loss, log_mass) in enumerate(rows):
+            losses[row, : loss.size], masses[row, : loss.size] = loss, log_mass
+        return cls(losses, masses, steps, gaussian)
+
+    @cached_property
+    def _powers(self) -> Array:
+        return np.stack([np.ones_like(self.loss), self.loss, self.loss * self.loss], axis=2)
+
+    @cached_property
+    def variance(self) -> float:
+        mass = np.exp(np.maximum(self.log_mass, _FAR))
+        _, mean, square = (mass[:, None, :] @ self._powers)[:, 0, :].T
+        return float((square - mean * mean) @ self.steps) + self.gaussian
+
+    @property
+    def rows(self) -> int:
+        return self.steps.size
+
+    @cached_property
+    def total_steps(self) -> float:
+        return max(1.0, float(self.steps.sum()))
+
+    def log_mgf(self, c: Array) -> Array:
+        """The logarithm of the whole transform, at each tilt."""
+        v = c[:, None, None] * self.loss + self.log_mass
+        top = v.max(axis=2)
+        total = np.exp(np.maximum(v - top[:, :, None], _FAR)).sum(axis=2)
+        return np.asarray((np.log(total) + top) @ self.steps + 0.5 * self.gaussian * (c * c + c))
+
+    def moments(self, c: Array) -> tuple[Array, Array, Array]:
+        """Value, slope and curvature of the logarithm of the whole transform, at each tilt."""
+        v = c[:, None] * self.loss[:, None, :] + self.log_mass[:, None, :]
+        top = v.max(axis=2)
+        v -= top[:, :, None]
+        np.maximum(v, _FAR, out=v)
+        sums = np.exp(v, out=v) @ self._powers
+        total = sums[:, :, 0]
+        mean, square = sums[:, :, 1] / total, sums[:, :, 2] / total
+        g, steps = self.gaussian, self.steps
+        value, slope = steps @ (np.log(total) + top), steps @ mean
+        curvature = np.maximum(steps @ (square - mean * mean), 0.0)
+        return value + (0.5 * g) * (c * c + c), slope + g * (c + 0.5), curvature + g
+
+    def tables(self, log_delta: float) -> tuple[Table, Table]:
+        """Laplace's approximation in both directions, at tilts around that of a Gaussian sum of the same variance.
+
+        With P and Q exchanged, the transform at c is that at -1 - c.
+        """
+        c = math.sqrt(-2.0 * log_delta / max(self.variance, _TINY)) * _LADDER
+        value, slope, curvature = self.moments(np.concatenate([c, -1.0 - c, [-1.0]]))
+        first, second = 1.0 / c, 1.0 / (c + 1.0)
+        about = np.log(first * second) - _LOG_ROOT
+        tables = []
+        for way, sign, total in ((slice(0, c.size), 1.0, 0.0), (slice(c.size, -1), -1.0, value[-1])):
+            epsilon = sign * slope[way] - first - second
+            height = value[way] - total - c * epsilon
+            bent = curvature[way] + first * first + second * second
+            tables.append(Table(c, value[way] - total, epsilon, height + about - 0.5 * np.log(bent), self.total_steps))
+        return tables[0], tables[1]
+
+
+@dataclass(frozen=True)
+class Table:
+    """At each tilt, the logarithm of the transform, the epsilon whose saddle point it is, and log delta there."""
+
+    c: Array
+    log_mgf: Array
+    epsilon: Array
+    log_delta: Array
+    steps: float
+
+    def line(self, epsilon: float, log_delta: float, width: float) -> Proposal:
+        """A line for queries near an epsilon."""
+        return choose_line(np.append(0.0, self.c), np.append(0.0, self.log_mgf), self.steps, epsilon, log_delta, width)
+
+
+class RoughLine:
+    """One line through the transform of a sketch: delta at any epsilon nearby, without error bounds."""
+
+    def __init__(self, sketch: Sketch, c: float, period: float) -> None:
+        v = c * sketch.loss + sketch.log_mass
+        top = v.max(axis=1)
+        weights = np.exp(np.maximum(v - top[:, None], _FAR))
+        total = weights.sum(axis=1)
+        weights /= total[:, None]
+        centre = (weights * sketch.loss).sum(axis=1)
+        w, away = 2.0 * math.pi / period, sketch.loss - centre[:, None]
+        for nodes in _NODES:
+            u = w * np.arange(nodes)
+            log_f = sketch.steps @ np.log(by_powers(away, weights, w, nodes)) - (0.5 * sketch.gaussian) * (u * u)
+            alive = np.flatnonzero(log_f.real > _FADED)
+            if alive[-1] < nodes - 1:
+                break
+        self.c, self.u = c, u[: int(alive[-1]) + 1]
+        z = c + 1j * self.u
+        self.f = np.exp(log_f[: self.u.size]) / (z * (z + 1.0)) * (w / math.pi)
+        self.f[0] *= 0.5
+        self.centre = float(sketch.steps @ centre) + sketch.gaussian * (c + 0.5)
+        self.log_scale = float(sketch.steps @ (np.log(total) + top)) + 0.5 * sketch.gaussian * (c * c + c)
+
+    def log_deltas(self, epsilon: Array) -> Array:
+        values = (np.exp((-1j) * np.outer(epsilon - self.centre, self.u)) @ self.f).real
+        return np.asarray(np.log(np.maximum(values, _TINY)) + self.log_scale - self.c * epsilon)
+
+    def solve(self, epsilon: float, log_delta: float) -> float:
+        """Newton's method for the epsilon of a log delta; NaN if it leads nowhere."""
+        for _ in range(6):
+            turned = self.f * np.exp((-1j) * ((epsilon - self.centre) * self.u))
+            value, slope = float(turned.real.sum()), float(turned.imag @ self.u)
+            if not value > 0.0 or not slope < self.c * value:
+                return math.nan
+            off = math.log(value) + self.log_scale - self.c * epsilon - log_delta
+            step = off / (self.c - slope / value)
+            epsilon += min(max(step, -3.0 / self.c), 3.0 / self.c)
+            if abs(step) < 1e-3 * epsilon:
+                return epsilon
+        return math.nan
+
+
+@dataclass(frozen=True)
+class Guess:
+    """An epsilon at which delta is about the given one, the line to read, and log delta at some epsilons around."""
+
+    epsilon: float
+    log_delta: float
+    line: Proposal
+    epsilons: Array  # increasing
+    log_deltas: Array
+
+    def log_weight(self, loss: Array) -> Array:
+        """A step of loss l leaves about delta(epsilon - l) to the others, over delta: the logarithm of that."""
+        at = np.interp(self.epsilon - loss, self.epsilons, self.log_deltas)
+        return np.asarray(np.minimum(at, 0.0) - self.log_delta)
+
+
+def _line(sketch: Sketch, table: Table, epsilon: float, log_delta: float, width: float) -> Proposal:
+    """A line for queries near an epsilon; where the table is too coarse for a short one, from finer tilts."""
+    line = table.line(epsilon, log_delta, width)
+    if line.nodes > _EASY:
+        tilts = np.append(0.0, line.plan.c * _FINE)
+        line = choose_line(tilts, sketch.log_mgf(tilts), sketch.total_steps, epsilon, log_delta, width)
+    return line
+
+
+def guess_at_delta(sketch: Sketch, table: Table, log_delta: float, width: float) -> Guess | None:
+    """Where epsilon(delta) is likely to be; None where no sketch says."""
+    if not table.log_delta[-1] < log_delta < table.log_delta[0]:
+        return None
+    epsilon = float(np.interp(-log_delta, -table.log_delta, table.epsilon))
+    if not epsilon > 0.0:
+        return None
+    line = _line(sketch, table, epsilon, log_delta, width * max(1.0, min(_SMALL / epsilon, _COARSER)))
+    rough = RoughLine(sketch, line.plan.c, line.plan.period)
+    found = rough.solve(epsilon, log_delta)
+    if not found > 0.0:
+        return None
+    around = _AROUND * found
+    return Guess(found, log_delta, line, around, rough.log_deltas(around))
+
+
+def guess_near_epsilon(sketch: Sketch, table: Table, epsilon: float, width: float) -> Guess | None:
+    """How large delta(epsilon) is likely to be; None where no sketch says."""
+    if not table.epsilon[0] < epsilon < table.epsilon[-1] or not epsilon > 0.0:
+        return None
+    line = _line(sketch, table, epsilon, float(np.interp(epsilon, table.epsilon, table.log_delta)), width)
+    around = np.append(_AROUND * epsilon, epsilon)
+    log_deltas = RoughLine(sketch, line.plan.c, line.plan.period).log_deltas(around)
+    if not math.log(_TINY) < log_deltas[-1] < 0.0:
+        return None
+    return Guess(epsilon, float(log_deltas[-1]), line, around[:-1], log_deltas[:-1])
+
+
+def guess_at_epsilon(table: Table, epsilon: float, log_delta: float, width: float) -> Guess | None:
+    """About how large delta(epsilon) is, with a line that shows whether it is at most the given one."""
+    if not epsilon > table.epsilon[0]:  # further out than the table delta is smaller still
+        return None
+    line = table.line(epsilon, log_delta, width)
+    return Guess(
+        epsilon, float(np.interp(epsilon, table.epsilon, table.log_delta)), line, table.epsilon, table.log_delta
+    )
+
+
+def log_needs(points: Points, forward: Guess, reverse: Guess | None) -> list[Array]:
+    """How much the squared width of a cell matters between neighbouring points, for each piece: its mass over its width,
+    times the squared slope of the loss, times its weight in the answer, and a little of that for the other direction.
+    """
+    loss, width = points.loss, np.maximum(points.x[1:] - points.x[:-1], 1e-12)
+    middle = 0.5 * (loss[1:] + loss[:-1])
+    common = 0.5 * (points.log_mass[1:] + points.log_mass[:-1])
+    common += 2.0 * np.log(np.abs(loss[1:] - loss[:-1]) + 1e-150) - 3.0 * np.log(width)
+    need = common + forward.log_weight(middle)
+    if reverse is not None:
+        need = np.maximum(need, common - middle + reverse.log_weight(-middle) - _LESS)
+    starts = (0, *points.ends[:-1])
+    return [need[a : b - 1] for a, b in zip(starts, points.ends, strict=True)]

@@ -1,0 +1,179 @@
+"""The straight way to an answer: a sketch says where it lies, one set of cells and one line from each side prove it.
+
+Whoever finds the result too wide, or gets none, takes the long way (`refinement`).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Protocol
+
+import numpy as np
+
+from ..proving.cells import Cells
+from ..proving.line import LinePlan
+from ..proving.loss_law import LossLaw
+from ..proving.verdict import DeltaBracket, EpsilonBracket, Evidence, proves
+from ..proving.view import View
+from .budget import Budget
+from .grids import sketched_cells
+from .lending_shares import Laws
+from .newton import settle
+from .sketches import (
+    Guess,
+    Points,
+    Sketch,
+    guess_at_delta,
+    guess_at_epsilon,
+    guess_near_epsilon,
+    log_needs,
+    points_of,
+    sketch_discrete,
+    sketch_law,
+)
+from .tilts import WIDEST_SHIFT
+
+MOST_PHASES = 8
+LEAST_STEPS = 5
+_LEAST_EPSILON = 1e-4  # below it lines are long, and crude bounds may do
+_SMOOTHING = 5e-6  # share of epsilon that smoothing may cost from above
+_AMPLITUDE, _NODES = 12.0, 3e4  # of lines that are read without a second thought
+_INFINITE = 1e-3  # of delta: the most that infinite losses may take
+_BELOW = math.sqrt(3.0)  # over the shift from above: what smoothing costs is taken off where it is bounded
+_FINER = 2.0  # cells of a delta, over those of an epsilon, which is less sensitive
+_DELTA = 1e-3  # the promised relative width of a delta bracket
+
+
+class Part(Protocol):
+    """One phase."""
+
+    @property
+    def law(self) -> LossLaw: ...
+    @property
+    def steps(self) -> int: ...
+
+
+class Run(Protocol):
+    """A run in one direction, as the long way has it."""
+
+    @property
+    def parts(self) -> Sequence[Part]: ...
+    @property
+    def cells(self) -> int: ...
+
+    def view(self, look: list[Cells | Laws], *, above: bool) -> View: ...
+
+
+Guesses = tuple[Guess, Guess | None]
+
+
+@dataclass(frozen=True)
+class Drawn:
+    """What a sketch led to: the answer that it suggests, the same for the other direction, and cells."""
+
+    log_delta: float
+    guess: Guess
+    other: Guess | None
+    cells: list[Cells | Laws]
+
+
+class Drawing:
+    """A sketch of a run; `lent` holds what lending gives for each part, where it helps."""
+
+    def __init__(self, run: Run, lent: Sequence[Laws | None], gaussian: float, reach: float) -> None:
+        self.run, self.lent = run, lent
+        self.points: list[Points | None] = []
+        rows = []
+        for part, law in zip(run.parts, lent, strict=True):
+            if law:
+                self.points.append(None)
+                rows.append(sketch_discrete(law.forward))
+            else:
+                self.points.append(points := points_of(part.law, reach))
+                rows.append(sketch_law(part.law, points))
+        self.sketch = Sketch.of(rows, np.array([float(part.steps) for part in run.parts]), gaussian)
+
+    def at_delta(self, log_delta: float, *, both: bool) -> Drawn | None:
+        """For epsilon(delta); `both` if the other direction is asked for, too."""
+        table, back = self.sketch.tables(log_delta)
+        guess = guess_at_delta(self.sketch, table, log_delta, _SMOOTHING)
+        if guess is None or guess.epsilon < _LEAST_EPSILON or not _easy(guess):
+            return None
+        other = guess_at_epsilon(back, guess.epsilon, log_delta, 10 * _SMOOTHING) if both else None
+        return Drawn(log_delta, guess, other, self._cells(guess, other, self.run.cells))
+
+    def at_epsilon(self, epsilon: float, log_delta: float, *, both: bool) -> Guesses | None:
+        """For delta(epsilon), which is about the given one, or as far as anybody knows."""
+        table, back = self.sketch.tables(log_delta)
+        guess = guess_near_epsilon(self.sketch, table, epsilon, _SMOOTHING / _FINER**2)
+        if guess is None or not _easy(guess):
+            return None
+        return guess, guess_at_epsilon(back, epsilon, guess.log_delta, 10 * _SMOOTHING) if both else None
+
+    def cells(self, guesses: Guesses, finer: float) -> Drawn:
+        """Cells that are fitted to what was guessed, so many times those of an epsilon."""
+        guess, other = guesses
+        return Drawn(guess.log_delta, guess, other, self._cells(guess, other, int(self.run.cells * finer)))
+
+    def _cells(self, guess: Guess, other: Guess | None, count: int) -> list[Cells | Laws]:
+        made: list[Cells | Laws] = []
+        for part, law, points in zip(self.run.parts, self.lent, self.points, strict=True):
+            if law is None and points is not None:
+                made.append(sketched_cells(part.law, points.pieces, log_needs(points, guess, other), count))
+            elif law is not None:
+                made.append(law)
+        return made
+
+
+def _easy(guess: Guess) -> bool:
+    return guess.line.log_amplitude <= _AMPLITUDE and guess.line.nodes <= _NODES
+
+
+def bracket_epsilon(run: Run, drawn: Drawn, bracket: EpsilonBracket, budget: Budget) -> bool:
+    """Narrow a bracket of epsilon from above and from below; False if that led nowhere."""
+    epsilon = drawn.guess.epsilon
+    for above in (True, False):
+        view = run.view(drawn.cells, above=above)
+        if view.infinite > _INFINITE * bracket.delta or not view.resolved:
+            return False
+        evidence = Evidence(view, [_plan(drawn.guess, above=above)])
+        budget.spend(evidence.nodes)
+        epsilon = settle(bracket, evidence, epsilon)
+        if math.isnan(epsilon):
+            return False
+    return True
+
+
+def bracket_delta(run: Run, drawing: Drawing, guesses: Guesses, bracket: DeltaBracket) -> Drawn | None:
+    """Narrow a bracket of delta from above and from below to what is promised; None if that led nowhere."""
+    finer, log_delta = _FINER, guesses[0].log_delta
+    for _ in range(2):
+        drawn = drawing.cells(guesses, finer)
+        for above in (True, False):
+            view = run.view(drawn.cells, above=above)
+            if view.infinite > 0.1 * _DELTA * math.exp(log_delta) or not view.resolved:
+                return None
+            bracket.read(Evidence(view, [_plan(drawn.guess, above=above, sharper=finer / _FINER)]), log_delta)
+        width = (bracket.upper - bracket.lower) / bracket.upper
+        if width <= _DELTA:
+            return drawn
+        finer *= min(1.3 * math.sqrt(width / _DELTA), 4.0)
+    return None
+
+
+def _plan(guess: Guess, *, above: bool, sharper: float = 1.0) -> LinePlan:
+    plan = guess.line.plan
+    shift = plan.shift / sharper
+    return replace(plan, shift=shift if above else max(shift, min(_BELOW * shift, WIDEST_SHIFT)))
+
+
+def shows_at_most(run: Run, drawn: Drawn | None, epsilon: float, log_delta: float) -> bool:
+    """Whether what was drawn for the other direction proves that epsilon(delta) <= epsilon in this one."""
+    if drawn is None or drawn.other is None:
+        return False
+    if abs(drawn.log_delta - log_delta) > 0.1 or drawn.other.log_delta >= log_delta:
+        return False
+    view = run.view([one.reversed() for one in drawn.cells], above=True)
+    return proves(Evidence(view, [drawn.other.line.plan]), epsilon, log_delta)

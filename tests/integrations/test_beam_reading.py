@@ -1,0 +1,243 @@
+"""Batches from files: in order, from any step, for PyTorch and JAX; what is missing or damaged is named."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import shutil
+import stat
+import subprocess
+import sys
+from pathlib import Path
+
+import jax
+import numpy as np
+import pytest
+import torch
+from tests.integrations.beam_jobs import (
+    SCHEME,
+    STEPS,
+    arrays,
+    assert_is_the_samplers,
+    contents,
+    created,
+    examples,
+    from_parquet,
+    sampler_of,
+    secret,
+    words,
+    write_job,
+    write_parquet,
+)
+
+import filet
+from filet.integrations.beam_reading import Manifest, open_batches
+
+EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    """A finished run with arrays and with bytes, and its sampler."""
+    folder = tmp_path_factory.mktemp("run")
+    key = secret(folder)
+    write_job(from_parquet(write_parquet(folder / "in", 2, texts=True)), folder / "out", key)
+    return folder / "out", sampler_of(SCHEME, key)
+
+
+@pytest.fixture
+def own(run, tmp_path):
+    """A copy of it, to be damaged."""
+    return shutil.copytree(run[0], tmp_path / "copy")
+
+
+def test_any_step_any_slice_and_any_start(run):
+    path, sampler = run
+    batches = open_batches(path)
+    assert (len(batches), batches[-1].step, batches[13].step) == (STEPS, 19, 13)
+    assert [batch.step for batch in batches[5:15:3]] == [5, 8, 11, 14]
+    resumed = open_batches(path, start=11)
+    assert [batch.step for batch in resumed] == list(range(11, STEPS))
+    assert_is_the_samplers([batches[k] for k in (19, 0, 7, 6)], sampler, arrays(), words())
+    assert len(open_batches(path, start=STEPS)) == 0
+    with pytest.raises(IndexError):
+        batches[STEPS]
+    with pytest.raises(filet.InvalidArgumentError, match="start=21 is above 20"):
+        open_batches(path, start=21)
+
+
+def test_what_is_printed_hides_who_was_drawn(run):
+    batches = open_batches(run[0])
+    assert repr(batches[3]) == "StoredBatch(step=3, <12 rows, contents hidden>)"
+    assert repr(batches).startswith("StoredBatches(")
+
+
+@pytest.mark.parametrize("world_size", [2, 5])
+def test_shards_are_the_samplers(run, world_size):
+    path, sampler = run
+    for rank in range(world_size):
+        mine = open_batches(path).shard(rank, world_size)
+        assert_is_the_samplers(mine, sampler.shard(rank, world_size), arrays(), words())
+    with pytest.raises(filet.InvalidArgumentError, match=r"world_size=5 is set already|world_size=2 is set already"):
+        mine.shard(0, 2)
+
+
+def test_a_pickle_reads_on_in_another_process(run):
+    batches = open_batches(run[0])
+    first = batches[4]
+    again = pickle.loads(pickle.dumps(batches))
+    assert again[4] == first
+    assert len(pickle.dumps(batches)) < 10_000  # no contents travel
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_a_data_loader_takes_the_steps_in_order(run, workers):
+    path, sampler = run
+    steps = open_batches(path, start=2).dicts()
+    loader = torch.utils.data.DataLoader(steps, batch_size=None, num_workers=workers)
+    count = 2
+    for got in loader:
+        rows = sampler[count].take(arrays())
+        assert got["step"] == count
+        assert torch.equal(got["mask"], torch.from_numpy(sampler[count].mask))
+        assert torch.equal(got["data"]["image"], torch.from_numpy(rows["image"]))
+        count += 1
+    assert count == STEPS
+
+
+def test_jax_takes_the_arrays_as_they_are(run):
+    path, sampler = run
+    total = jax.jit(lambda data, mask: (data["weight"].sum(1) * mask).sum())
+    for batch in open_batches(path)[:3]:
+        data = {name: array for name, array in batch.data.items() if name != "text"}
+        expected = sampler[batch.step].take(arrays())["weight"].sum()
+        assert np.isclose(float(total(data, batch.mask)), expected, atol=1e-4)
+
+
+def test_stored_batches_pass_the_audit_of_their_scheme(run):
+    found = filet.audit(open_batches(run[0]), SCHEME)
+    assert found.passed
+
+
+# --- damage --------------------------------------------------------------------------------------------------------
+
+
+def test_a_missing_or_short_file_is_named_at_once(own):
+    file = own / "batches-00002-of-00004.parquet"
+    whole = file.read_bytes()
+    file.write_bytes(whole[:-1])
+    with pytest.raises(filet.StateError, match=r"batches-00002-of-00004\.parquet' has \d+ bytes, not"):
+        open_batches(own)
+    file.unlink()
+    with pytest.raises(filet.StateError, match=r"cannot read '.*batches-00002-of-00004\.parquet': No such file"):
+        open_batches(own)
+
+
+def test_a_damaged_file_is_named_before_any_of_it_is_believed(own):
+    file = own / "batches-00001-of-00004.parquet"
+    content = bytearray(file.read_bytes())
+    content[len(content) // 2] ^= 1
+    file.write_bytes(content)
+    batches = open_batches(own)
+    assert batches[5].step == 5  # the file before
+    for ask in (lambda: batches[6], batches.verify):
+        with pytest.raises(
+            filet.StateError, match=r"batches-00001-of-00004\.parquet' is not the file that the manifest"
+        ):
+            ask()
+    batches[:6].verify()
+
+
+def test_a_file_of_another_run_is_not_believed(own, tmp_path):
+    other = tmp_path / "other"
+    write_job(created(examples()), other, secret(tmp_path), scheme=SCHEME, secure=False)
+    for path in other.glob("batches-*"):
+        shutil.copy(path, own / path.name)
+    with pytest.raises(filet.StateError, match="batches-0000"):
+        list(open_batches(own))
+
+
+def test_every_damage_of_the_manifest_is_noticed(own):
+    path = own / "manifest.json"
+    whole = path.read_bytes()
+    manifest = Manifest.from_json(whole.decode(), "m")
+    for place in range(0, len(whole), 7):
+        damaged = bytearray(whole)
+        damaged[place] ^= 4
+        path.write_bytes(damaged)
+        try:
+            found = open_batches(own).manifest
+        except filet.StateError as error:
+            assert "manifest.json" in str(error)
+        else:
+            assert found == manifest  # white space
+    for cut in (0, 1, len(whole) // 2, len(whole) - 2):
+        path.write_bytes(whole[:cut])
+        with pytest.raises(filet.StateError, match=r"manifest\.json' is damaged"):
+            open_batches(own)
+
+
+def test_a_directory_without_manifest_is_refused(own):
+    (own / "manifest.json").unlink()
+    with pytest.raises(filet.StateError, match=r"cannot read '.*manifest\.json': No such file"):
+        open_batches(own)
+
+
+# --- modes and other file systems ----------------------------------------------------------------------------------
+
+
+def mode(path):
+    return stat.S_IMODE(os.stat(path).st_mode)
+
+
+def test_files_are_for_their_owner_only_also_where_wider_ones_were(tmp_path):
+    old = os.umask(0)
+    try:
+        write_job(created(examples()), tmp_path / "new" / "out", secret(tmp_path))
+        name = "batches-00000-of-00004.parquet"
+        (tmp_path / "wide").mkdir(mode=0o755)
+        (tmp_path / "wide" / name).write_bytes(b"anything")
+        write_job(created(examples()), tmp_path / "wide", secret(tmp_path))
+    finally:
+        os.umask(old)
+    assert mode(tmp_path / "new" / "out") == 0o700
+    for folder in (tmp_path / "new" / "out", tmp_path / "wide"):
+        assert {mode(path) for path in folder.iterdir()} == {0o600}
+    assert contents(tmp_path / "wide") == contents(tmp_path / "new" / "out")
+
+
+def test_other_file_systems_of_beams(run, tmp_path):
+    """Input, key and output on a file system without modes and without renaming over a file; twice, over its own output."""
+    data = write_parquet(tmp_path / "in", 3, texts=True)
+    key = secret(tmp_path)
+    for _ in range(2):
+        (tmp_path / "out").mkdir(exist_ok=True)
+        (tmp_path / "out" / ".batches-00000-of-00004.parquet.0a1b").write_bytes(b"left behind")
+        source = from_parquet(f"vault://{data}/*")
+        write_job(source, f"vault://{tmp_path}/out", type(key)(f"vault://{key.path}"))
+        assert contents(tmp_path / "out") == contents(run[0])
+    batches = open_batches(f"vault://{tmp_path}/out")
+    assert_is_the_samplers(batches, run[1], arrays(), words())
+    (tmp_path / "out" / "batches-00003-of-00004.parquet").unlink()
+    with pytest.raises(filet.StateError, match=r"cannot read 'vault://.*batches-00003-of-00004\.parquet'"):
+        list(batches[18:].dicts())
+
+
+def test_an_output_that_cannot_be_written_says_so(tmp_path):
+    (tmp_path / "file").write_text("in the way")
+    with pytest.raises(filet.OutputError, match=r"cannot write '.*file/out/batches-.*': Not a directory"):
+        write_job(created(examples()), tmp_path / "file" / "out", secret(tmp_path))
+
+
+# --- training ------------------------------------------------------------------------------------------------------
+
+
+def test_training_from_files_gives_the_weights_of_the_in_memory_sampler(tmp_path):
+    script = str(EXAMPLES / "train_from_beam.py")
+    lines = []
+    for source in ("memory", "files"):
+        command = [sys.executable, script, "--batches", source, "--steps", "12", "--folder", str(tmp_path)]
+        found = subprocess.run(command, capture_output=True, text=True, check=True, timeout=300)
+        lines.append([line for line in found.stdout.splitlines() if line.startswith("weights ")])
+    assert len(lines[0]) == 1
+    assert lines[0] == lines[1]
