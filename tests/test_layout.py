@@ -34,7 +34,9 @@ planning.roots planning.target planning.calibration planning.hardware planning.o
 planning.planner planning.frontiers
 showing.statement showing.columns showing.plots
 cli.run_file cli.group cli.output cli.options cli.commands.search cli.commands.batches cli.commands.pictures
-cli.commands.certificates cli.commands.beam cli.commands.comparison cli.commands.answers cli.entry
+cli.commands.certificates cli.commands.beam cli.commands.comparison
+exploring.tasks exploring.worker exploring.pool exploring.views exploring.desk exploring.protection exploring.app exploring.serving
+cli.commands.explore cli.commands.answers cli.entry
 __main__
 integrations.dp_accounting_events integrations.dp_accounting_losses integrations.dp_accounting
 integrations.jax integrations.jax_privacy_bands integrations.jax_privacy
@@ -231,7 +233,7 @@ def test_no_test_has_quietly_disappeared() -> None:
 
 def test_importing_filet_loads_no_optional_package() -> None:
     optional = ["click", "matplotlib", "torch", "opacus", "jax", "jax_privacy", "dp_accounting", "cryptography",
-                "scipy.stats", "pandas", "sklearn", "flint"]  # fmt: skip
+                "scipy.stats", "pandas", "sklearn", "flint", "starlette", "uvicorn"]  # fmt: skip
     code = f"import sys, filet; print([name for name in {optional!r} if name in sys.modules])"
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert result.stdout.strip() == "[]"

@@ -13,7 +13,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 SOURCE = ROOT / "src" / "filet"
 # Rooms in the order in which they may import each other; the vocabulary is what lies at the root.
-ROOMS = ("", "sampling", "accounting", "planning", "showing", "cli", "explore", "integrations", "checking")
+ROOMS = ("", "sampling", "accounting", "planning", "showing", "cli", "exploring", "integrations", "checking")
 
 
 def summary(path: Path) -> str:

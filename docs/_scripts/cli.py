@@ -12,7 +12,7 @@ TARGET = Path(__file__).resolve().parents[1] / "cli.md"
 
 INTRODUCTION = """# Command line
 
-`pip install 'filet[cli]'` brings the command `filet` (`filet[plot]` adds pictures). Option names are the Python names.
+`pip install 'filet[cli]'` brings the command `filet` (`filet[plot]` adds pictures, `filet[explore]` the [page](exploring.md)). Option names are the Python names.
 
 ```sh
 filet epsilon --dataset-size 60000 --poisson-batch-size 256 --max-batch-size 300 \\

@@ -42,17 +42,23 @@ def describe_run(curve: PrivacyCurve) -> dict[str, Any]:
 
 def print_json(kind: str, inputs: Mapping[str, Any], result: Any) -> None:
     """One JSON object; infinities are the strings "inf" and "-inf", as JSON has no number for them."""
+    click.echo(json.dumps(as_answer(kind, inputs, result), indent=2, allow_nan=False))
+
+
+def as_answer(kind: str, inputs: Mapping[str, Any], result: Any) -> dict[str, Any]:
+    """The object that `print_json` prints."""
     from .. import __version__
 
     answer = {"schema": f"filet.{kind}.v1", "version": __version__, "inputs": inputs, "result": result}
-    click.echo(json.dumps(_jsonable(answer), indent=2, allow_nan=False))
+    return {key: jsonable(entry) for key, entry in answer.items()}
 
 
-def _jsonable(value: Any) -> Any:
+def jsonable(value: Any) -> Any:
+    """The value with every float that JSON has no number for as a string."""
     if isinstance(value, Mapping):
-        return {key: _jsonable(entry) for key, entry in value.items()}
+        return {key: jsonable(entry) for key, entry in value.items()}
     if isinstance(value, (list, tuple)):
-        return [_jsonable(entry) for entry in value]
+        return [jsonable(entry) for entry in value]
     if isinstance(value, float) and not math.isfinite(value):
         return str(value)
     return value

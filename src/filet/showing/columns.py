@@ -158,7 +158,7 @@ def delta_of_epsilon(curve: PrivacyCurve, *, max_epsilon: float | None = None, p
     if not math.isfinite(top):
         raise InvalidArgumentError("the run has no finite epsilon at delta=1e-12; pass max_epsilon")
     epsilons = np.linspace(0.0, top if top > 0.0 else 1.0, checked_points(points))
-    attack = _zero_others(curve)
+    attack = zero_others(curve)
     asked = reported([curve, attack], progress, lambda one: "the attack" if one is attack else "the analysis")
     proven, reached = (one.delta_bounds(epsilons) for one in asked)
     arrays = {
@@ -194,7 +194,7 @@ def trade_off(curve: PrivacyCurve, *, points: int = 61, progress: Progress | Non
     return Columns(arrays, _describe_curve(curve))
 
 
-def _zero_others(curve: PrivacyCurve) -> PrivacyCurve:
+def zero_others(curve: PrivacyCurve) -> PrivacyCurve:
     """What an attacker sees if all other examples are zero: Poisson sampling at each phase's inclusion probability."""
     accountant = Accountant(curve.adjacency)
     accountant.compose_gaussian(1.0 / math.sqrt(curve.gaussian) if curve.gaussian else math.inf)
@@ -207,7 +207,7 @@ def _zero_others(curve: PrivacyCurve) -> PrivacyCurve:
 
 def _attack_power(curve: PrivacyCurve, rates: Array) -> Array:
     """Proven power of the attack with all other examples zero."""
-    attack = _zero_others(curve)
+    attack = zero_others(curve)
     if attack.exposed:
         return rates.copy()
     top = max(attack.epsilon(1e-9), 0.1)

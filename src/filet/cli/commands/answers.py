@@ -28,6 +28,7 @@ from .batches import keygen, sample
 from .beam import beam
 from .certificates import certify, check
 from .comparison import compare
+from .explore import explore
 from .pictures import plot
 from .search import calibrate, plan
 
@@ -183,5 +184,5 @@ def explain(as_json: bool, **options: Any) -> None:
     warn_of_delta(value, *run.sizes)
 
 
-for _command in (compare, calibrate, plan, sample, keygen, plot, certify, check, beam):
+for _command in (compare, calibrate, plan, sample, keygen, plot, certify, check, beam, explore):
     main.add_command(_command)

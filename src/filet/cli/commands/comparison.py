@@ -108,16 +108,16 @@ class Comparison:
 
         rows: list[dict[str, Any]] = [
             {"policy": policy, "analysis": analysis, "utilization": None, "epsilon": dict.fromkeys(wanted)}
-            for policy, analysis in _kinds()
+            for policy, analysis in kinds()
         ]
         tries = [(row, adjacency) for row in rows for adjacency in wanted]
         for row, adjacency in reported(
             tries, progress, lambda one: f"{one[0]['policy']}, {one[0]['analysis']}, {one[1]}"
         ):
             try:
-                phases = self._phases(row["policy"], row["analysis"])
-                row["utilization"] = None if row["policy"] == "no cap" else _utilization(phases)
-                row["epsilon"][adjacency] = self._epsilon(phases, adjacency, attack=row["analysis"] == "attack")
+                phases = self.phases(row["policy"], row["analysis"])
+                row["utilization"] = None if row["policy"] == "no cap" else utilization(phases)
+                row["epsilon"][adjacency] = self.epsilon(phases, adjacency, attack=row["analysis"] == "attack")
             except NotCertifiedError as error:
                 note(str(error))
             except InvalidArgumentError as error:
@@ -126,7 +126,7 @@ class Comparison:
                 note(str(error))
         return rows
 
-    def _phases(self, policy: str, analysis: str) -> list[Phase]:
+    def phases(self, policy: str, analysis: str) -> list[Phase]:
         """The run's phases under another policy and analysis."""
         from ...accounting.terms import Analysis
         from ...scheme import Overflow
@@ -140,7 +140,8 @@ class Comparison:
         pairs = zip(self.run.accountant.phases, schemes, strict=True)
         return [replace(phase, scheme=scheme, analysis=kind) for phase, scheme in pairs]
 
-    def _epsilon(self, phases: list[Phase], adjacency: str, *, attack: bool) -> float | None:
+    def epsilon(self, phases: list[Phase], adjacency: str, *, attack: bool) -> float | None:
+        """The certified bound of these phases, or what an attack proves to be lost; None where no attack is known."""
         from ...accounting.accountant import Accountant
         from ...accounting.lower_bounds import epsilon_lower_bound
         from ...accounting.terms import Adjacency
@@ -159,7 +160,7 @@ class Comparison:
         return accountant.epsilon(self.delta)
 
 
-def _utilization(phases: list[Phase]) -> float | None:
+def utilization(phases: list[Phase]) -> float | None:
     """Share of all the phases' rows that hold examples."""
     weights = [max(phase.steps, 1) for phase in phases]
     rows = sum(weight * phase.scheme.max_batch_size for weight, phase in zip(weights, phases, strict=True))
@@ -167,10 +168,10 @@ def _utilization(phases: list[Phase]) -> float | None:
     return used / rows if rows else None
 
 
-def _kinds() -> list[tuple[str, str]]:
+def kinds() -> list[tuple[str, str]]:
     """Policy and analysis of each row: no cap at all, every analysis that a policy has, and the attack on it."""
-    kinds = [("no cap", "refined")]
+    found = [("no cap", "refined")]
     for policy in OVERFLOWS:
         analyses = reversed(ANALYSES) if policy == "truncate" else ("refined",)
-        kinds += [(policy, analysis) for analysis in (*analyses, "attack")]
-    return kinds
+        found += [(policy, analysis) for analysis in (*analyses, "attack")]
+    return found

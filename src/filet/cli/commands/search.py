@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -48,13 +49,26 @@ def calibrate(unknown: str, as_json: bool, **options: Any) -> None:
     Example: filet calibrate noise-multiplier --dataset-size 60000 --poisson-batch-size 256 --max-batch-size 300
     --steps 14000 --epsilon 3 --delta 1e-5 --adjacency zero-out
     """
+    name = unknown.replace("-", "_")
+    settings, dropped = _settings(name, options)
+    scheme, inputs, result = calibrated(name, settings)
+    target = {key: inputs[key] for key in _TARGET}
+    if as_json:
+        print_json("calibrate", inputs, result)
+    else:
+        _print_found(unknown, result[name], result["epsilon"], target, scheme)
+    if dropped:
+        note(f"{listed(dropped)} of the file is what is looked for, and was not used")
+    warn_of_delta(target["delta"], scheme.dataset_size)
+
+
+def calibrated(name: str, settings: Mapping[str, Any]) -> tuple[CappedPoisson, dict[str, Any], dict[str, Any]]:
+    """The scheme, the inputs and the result of a search for `name`; `settings` are the keys of a run and its target."""
     from dataclasses import replace
 
     from ...accounting.accountant import account
     from ...planning import calibration
 
-    name = unknown.replace("-", "_")
-    settings, dropped = _settings(name, options)
     target = {**{key: settings[key] for key in _TARGET}, "analysis": settings["analysis"] or "refined"}
     scheme, known = _known(name, settings)
     found = getattr(calibration, f"calibrate_{name}")(scheme, **known, **target)
@@ -63,15 +77,8 @@ def calibrate(unknown: str, as_json: bool, **options: Any) -> None:
     else:
         run = {**known, name: found}
     spent = account(scheme, **run, adjacency=target["adjacency"], analysis=target["analysis"]).epsilon(target["delta"])
-    if as_json:
-        inputs = {key: value for key, value in scheme.to_dict().items() if key != name}
-        result = {name: found, "epsilon": spent, "utilization": scheme.utilization}
-        print_json("calibrate", {**inputs, **known, **target}, result)
-    else:
-        _print_found(unknown, found, spent, target, scheme)
-    if dropped:
-        note(f"{listed(dropped)} of the file is what is looked for, and was not used")
-    warn_of_delta(target["delta"], scheme.dataset_size)
+    inputs = {key: value for key, value in scheme.to_dict().items() if key != name}
+    return scheme, {**inputs, **known, **target}, {name: found, "epsilon": spent, "utilization": scheme.utilization}
 
 
 def _settings(name: str, options: dict[str, Any]) -> tuple[dict[str, Any], list[str]]:
@@ -90,7 +97,7 @@ def _settings(name: str, options: dict[str, Any]) -> tuple[dict[str, Any], list[
     return settings, dropped
 
 
-def _known(name: str, settings: dict[str, Any]) -> tuple[CappedPoisson, dict[str, Any]]:
+def _known(name: str, settings: Mapping[str, Any]) -> tuple[CappedPoisson, dict[str, Any]]:
     """The scheme, and the rest of the run that is not looked for."""
     from ... import _checks
     from ..run_file import make_scheme, make_steps

@@ -1,0 +1,266 @@
+// The page: fields change the state, the state asks the server, and each view shows what comes.
+
+import { Conversation } from "./api.js";
+import { element, Fields } from "./fields.js";
+import { down, exact, percent, text, up, whole } from "./format.js";
+import { Planner } from "./plan.js";
+import { recipes } from "./reproduce.js";
+import { State } from "./state.js";
+import { BatchSizes, Comparison, EpsilonCap, Profile, TradeOff, Utilization } from "./views.js";
+
+const $ = (id) => document.getElementById(id);
+const presets = await (await fetch("presets.json")).json();
+const state = new State({ ...presets[0].run, ...State.fromHash(location.hash) });
+const known = { noise: null, epsilon: null, attack: null, marks: null }; // what has been computed for the state
+let timers = {};
+
+const views = $("views");
+const sizes = new BatchSizes(views);
+const comparison = new Comparison(views);
+const caps = new EpsilonCap(views);
+const rows = new Utilization(views);
+const profile = new Profile(views);
+const attacker = new TradeOff(views);
+
+const handlers = (card) => ({
+  begin: (given, note) => card.begin(given, note),
+  part: (part, note) => card.part?.(part, note),
+  answer: (answer, note) => card.answer(answer, note),
+  refusal: (error) => card.refusal(error),
+});
+const talks = {
+  compare: new Conversation("compare", handlers(comparison)),
+  "epsilon-cap": new Conversation("epsilon-cap", handlers(caps)),
+  utilization: new Conversation("utilization", handlers(rows)),
+  "delta-epsilon": new Conversation("delta-epsilon", handlers(profile)),
+  "trade-off": new Conversation("trade-off", handlers(attacker)),
+};
+const sizesTalk = new Conversation("batch-sizes", {
+  begin: () => sizes.begin(),
+  answer(answer, note) {
+    known.marks = answer.result.marks;
+    sizes.answer(answer, note);
+    facts();
+  },
+  refusal: refuse,
+  hurried: false,
+});
+const now = new Conversation("epsilon", {
+  begin: () => ($("now").dataset.state = "waiting"),
+  part: (part, note) => spent(part, note),
+  answer: (answer, note) => spent(answer.result, note),
+  refusal: refuse,
+  hurried: false,
+});
+const noise = new Conversation("calibrate", {
+  begin: () => ($("now").dataset.state = "waiting"),
+  answer(answer) {
+    known.noise = answer.result.noise_multiplier;
+    known.target = answer.inputs.epsilon;
+    fields.accept();
+    $("refusal").hidden = true;
+    account(false);
+  },
+  refusal: refuse,
+});
+
+const fields = new Fields($("fields"), state, () => changed(), (pair, name) => {
+  state.exchange(pair, name, { noise_multiplier: known.noise && Number(up(known.noise, 5)), epsilon: known.epsilon && Number(up(known.epsilon, 4).replaceAll(",", "")) });
+  fields.update();
+  changed();
+});
+const planner = new Planner($("planning"), (option) => {
+  state.load({
+    dataset_size: option.dataset_size, sampling_probability: option.sampling_probability, max_batch_size: option.max_batch_size,
+    overflow: option.overflow, noise_multiplier: option.noise_multiplier, steps: option.steps,
+  });
+  fields.update();
+  changed();
+  $("announce").textContent = `The fields show option ${option.name} now.`;
+});
+
+/** After a pause, at most once in a while: what is under way goes on until then. */
+function later(name, pause, action) {
+  clearTimeout(timers[name]);
+  timers[name] = setTimeout(action, pause);
+}
+
+/** Something has been moved or typed. */
+function changed() {
+  later("url", 150, () => history.replaceState(null, "", state.toHash()));
+  const run = state.run();
+  marked();
+  if (state.use.goal === "epsilon") {
+    if (known.noise > 0) account(true);
+    later("noise", 60, () => noise.ask(run));
+  } else {
+    noise.stop();
+    clearTimeout(timers.noise);
+    known.noise = run.noise_multiplier;
+    account(false);
+  }
+}
+
+/** The run with its noise: what the target takes, or while that is sought, about that. */
+function priced(rough) {
+  const { epsilon, ...run } = state.run();
+  if (epsilon === undefined) return run;
+  let guess = known.noise;
+  // Epsilon falls about as the 1.3rd power of the noise: near enough for a first look, whose epsilon is certified like any other.
+  if (rough && known.noise > 0 && known.target > 0 && epsilon > 0) guess = Number((known.noise * (known.target / epsilon) ** (1 / 1.3)).toPrecision(4));
+  return { ...run, noise_multiplier: typeof guess === "number" ? guess : 1 };
+}
+
+/** Ask for everything that the run and its noise decide: the point at once, curves soon, what takes long after a pause. */
+function account(rough) {
+  const run = priced(rough);
+  const note = noted(run, rough);
+  now.ask(run, note);
+  const { noise_multiplier: _, ...scheme } = run;
+  sizesTalk.ask(scheme, note);
+  const ask = () => {
+    const { overflow, ...both } = run;
+    talks.compare.ask(both, note);
+    talks["epsilon-cap"].ask(both, note);
+    talks["delta-epsilon"].ask(run, note);
+  };
+  // While a slider moves, curves restart every tenth of a second, so that they move too.
+  if (!timers.curves) timers.curves = setTimeout(() => { timers.curves = null; latest(); }, 90);
+  latest = ask;
+  later("slow", 350, () => {
+    talks["trade-off"].ask(run, note);
+    usage();
+  });
+}
+let latest = () => {};
+
+/** What a view has to know of the run that it shows. */
+function noted(run, rough) {
+  const words = Object.entries(run).map(([name, value]) => `${name} ${exact(value)}`);
+  return { overflow: run.overflow, max_batch_size: run.max_batch_size, delta: run.delta, about: words.join(", "), rough };
+}
+
+/** Utilization is drawn at one epsilon: the target, or what the run costs. */
+function usage() {
+  const epsilon = state.use.goal === "epsilon" ? state.number("epsilon") : Number.isFinite(known.epsilon) ? Number(up(known.epsilon, 5).replaceAll(",", "")) : NaN;
+  if (!(epsilon > 0)) return;
+  const run = priced(false);
+  const { noise_multiplier: _, ...rest } = run;
+  talks.utilization.ask({ ...rest, epsilon }, noted(run, false));
+}
+
+/** An epsilon has come. */
+function spent(result, note) {
+  const value = result.epsilon === "inf" ? Infinity : result.epsilon;
+  if (!note.rough) {
+    fields.accept(); // a first look at a target says nothing of whether it can be met
+    $("refusal").hidden = true;
+  }
+  $("now").dataset.state = note.rough ? "rough" : "whole";
+  known.attack = result.attack_epsilon;
+  if (known.epsilon !== value) {
+    known.epsilon = value;
+    later("usage", 350, usage);
+  }
+  $("epsilon-value").textContent = up(value);
+  $("epsilon-words").textContent = `at delta ${exact(note.delta)}, ${state.values.adjacency}, ${note.overflow}`;
+  facts();
+  reproduce();
+  planner.outdate(planQuestion());
+  later("announce", 900, () => ($("announce").textContent = `Epsilon is at most ${up(value)}.`));
+}
+
+/** Small numbers beside the large one. */
+function facts() {
+  const { marks, attack, noise: sigma } = known;
+  const shown = {
+    "fact-attack": attack === null || attack === undefined ? "\u2026" : `\u2265 ${down(attack === "inf" ? Infinity : attack)}`,
+    "fact-noise": typeof sigma === "number" ? (state.use.goal === "epsilon" ? up(sigma, 4) : exact(sigma)) : "\u2013",
+    "fact-rows": marks ? percent(marks.utilization) : "\u2013",
+    "fact-waste": marks ? `${text(marks.max_batch_size - marks.expected_batch_size, 3)} of ${whole(marks.max_batch_size)} rows are padding` : "",
+    "fact-overflow": marks ? percent(marks.overflow_probability, 2) : "\u2013",
+    "fact-example": marks && typeof sigma === "number" ? up(sigma / marks.expected_batch_size, 3) : "\u2013",
+  };
+  for (const [id, words] of Object.entries(shown)) $(id).textContent = words;
+}
+
+/** The library has refused: its own words stand at the field they are about. */
+function refuse(error) {
+  $("now").dataset.state = "refused";
+  const placed = fields.refuse(error.message, error.field);
+  $("refusal").hidden = placed;
+  if (!placed) $("refusal").textContent = error.message;
+  for (const talk of [now, ...Object.values(talks)]) talk.stop();
+  clearTimeout(timers.curves);
+  timers.curves = null;
+  clearTimeout(timers.slow);
+}
+
+function reproduce() {
+  const texts = recipes(state.run(), known.noise);
+  for (const [name, words] of Object.entries(texts)) $(`recipe-${name}`).textContent = words;
+}
+
+function planQuestion() {
+  const epsilon = state.use.goal === "epsilon" ? state.number("epsilon") : Number(up(known.epsilon, 4).replaceAll(",", ""));
+  const steps = known.marks?.steps ?? state.number("steps");
+  return { dataset_size: state.number("dataset_size"), epsilon, delta: state.number("delta"), adjacency: state.values.adjacency, max_batch_size: state.number("max_batch_size"), steps };
+}
+
+/** Which preset the fields show, if any. */
+function marked() {
+  const run = JSON.stringify(state.run());
+  for (const button of $("presets").querySelectorAll("button")) {
+    const preset = presets.find((one) => one.id === button.dataset.id);
+    const other = new State(preset.run);
+    other.load({ adjacency: state.values.adjacency, overflow: state.values.overflow });
+    button.setAttribute("aria-pressed", String(JSON.stringify(other.run()) === run));
+  }
+}
+
+for (const preset of presets) {
+  const button = element("button", { type: "button", "data-id": preset.id, title: preset.about, "aria-pressed": "false" }, preset.name);
+  button.addEventListener("click", () => {
+    state.load(preset.run);
+    fields.update();
+    changed();
+    $("announce").textContent = `${preset.name}: ${preset.about}.`;
+  });
+  $("presets").append(button);
+}
+$("plan").addEventListener("click", () => planner.ask(planQuestion()));
+for (const button of document.querySelectorAll("[data-copy]")) {
+  button.addEventListener("click", async () => {
+    const words = button.dataset.copy === "url" ? location.href : $(button.dataset.copy).textContent;
+    const said = await navigator.clipboard.writeText(words).then(() => "copied", () => "cannot copy; select the text");
+    const before = button.dataset.label ?? (button.dataset.label = button.textContent);
+    button.textContent = said;
+    later(button.dataset.copy, 1500, () => (button.textContent = before));
+  });
+}
+const tabs = [...document.querySelectorAll("[role=tab]")];
+const open = (tab, focus) => {
+  for (const one of tabs) {
+    one.setAttribute("aria-selected", String(one === tab));
+    one.tabIndex = one === tab ? 0 : -1;
+    $(one.getAttribute("aria-controls")).hidden = one !== tab;
+  }
+  if (focus) tab.focus();
+};
+for (const tab of tabs) {
+  tab.addEventListener("click", () => open(tab, false));
+  tab.addEventListener("keydown", (event) => {
+    const step = { ArrowLeft: -1, ArrowRight: 1 }[event.key];
+    if (step) open(tabs[(tabs.indexOf(tab) + step + tabs.length) % tabs.length], true);
+  });
+}
+window.addEventListener("hashchange", () => {
+  const run = State.fromHash(location.hash);
+  if (!run || location.hash === state.toHash()) return;
+  state.load(run);
+  fields.update();
+  changed();
+});
+
+changed();
+document.documentElement.dataset.ready = "true";

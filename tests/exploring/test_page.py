@@ -1,0 +1,312 @@
+"""The page in real Chromium: what people do with it, and that its numbers are the library's."""
+
+import csv
+import io
+import json
+import re
+import shlex
+import xml.etree.ElementTree
+from pathlib import Path
+
+import pytest
+from tests.cli.invoke import run as command
+from tests.exploring.served import RUN
+
+import filet
+from filet.cli.run_file import parse_run
+from settings import SETTINGS
+
+pytestmark = pytest.mark.long
+AXE = (Path(__file__).parent / "axe" / "axe.min.js").read_text(encoding="utf-8")
+SLOW = 150_000  # milliseconds: the machine may be busy; a page that works needs a fraction
+SCHEME = filet.CappedPoisson(60_000, 256 / 60_000, 300)
+
+
+def epsilon(scheme=SCHEME, noise=1.0, steps=14_000, delta=1e-5, adjacency="zero-out"):
+    curve = filet.account(scheme, noise_multiplier=noise, steps=steps, adjacency=adjacency)
+    return filet.round_up(curve.epsilon(delta))
+
+
+@pytest.fixture
+def visit(server, browser):
+    """Open the page, once or more often; fails at the end if a page complained or asked another machine."""
+    opened, complaints = [], []
+
+    def open_page(path="", **options):
+        context = browser.new_context(
+            **{"viewport": {"width": 1280, "height": 900}, "accept_downloads": True, **options}
+        )
+        context.set_default_timeout(SLOW)
+        context.grant_permissions(["clipboard-read", "clipboard-write"], origin=server.url.rstrip("/"))
+        page = context.new_page()
+        opened.append(context)
+        page.on("pageerror", lambda error: complaints.append(str(error)))
+        page.on("console", lambda entry: complaints.append(entry.text) if said_by_us(entry) else None)
+        page.on("request", lambda asked: complaints.append(asked.url) if not local(asked.url, server.url) else None)
+        page.goto(server.url + path)
+        page.locator("html[data-ready]").wait_for()
+        return page
+
+    yield open_page
+    for context in opened:
+        context.close()
+    assert complaints == []
+
+
+def said_by_us(entry):
+    """Errors and warnings but the browser's own line for each refused question, which the page shows in words."""
+    return entry.type in ("error", "warning") and "Failed to load resource" not in entry.text
+
+
+def local(url, home):
+    return url.startswith((home, "blob:", "data:"))
+
+
+def shows(page, text):
+    page.locator("#epsilon-value", has_text=re.compile(f"^{re.escape(text)}$")).wait_for()
+
+
+def fill(page, name, value):
+    page.locator(f"#{name}").fill(str(value))
+
+
+def whole(page, view):
+    page.locator(f"#view-{view}[data-state=whole]").wait_for()
+
+
+def test_it_loads_and_every_view_fills(visit):
+    page = visit()
+    shows(page, epsilon())
+    for view in ("batch-sizes", "compare", "epsilon-cap", "utilization", "delta-epsilon", "trade-off"):
+        whole(page, view)
+        assert page.locator(f"#view-{view} svg.chart path, #view-{view} svg.chart rect").count() > 3
+        assert len(page.locator(f"#view-{view} .caption").inner_text()) > 80
+    bars = page.locator("#view-compare svg.chart").text_content()
+    reject = filet.CappedPoisson(60_000, 256 / 60_000, 300, "reject")
+    assert epsilon(reject) in bars
+    assert "∞" in bars  # the union bound
+    assert page.locator("#view-utilization svg.chart path.point").count() >= 2  # the planner's stars
+
+
+def test_dragging_moves_the_point_while_the_button_is_down_and_ends_at_the_librarys_number(visit):
+    page = visit()
+    shows(page, epsilon())
+    slider = page.locator("#max_batch_size-slider").bounding_box()
+    y = slider["y"] + slider["height"] / 2
+    page.mouse.move(slider["x"] + 0.6 * slider["width"], y)
+    page.mouse.down()
+    seen = set()
+    for share in range(58, 40, -2):
+        page.mouse.move(slider["x"] + share / 100 * slider["width"], y)
+        page.wait_for_timeout(40)
+        seen.add(page.locator("#epsilon-value").inner_text())
+    cap = int(page.locator("#max_batch_size").input_value())
+    shows(page, epsilon(filet.CappedPoisson(60_000, 256 / 60_000, cap)))  # the button is still down
+    page.mouse.up()
+    assert len(seen) > 1
+    assert f"max_batch_size={cap}" in page.evaluate("location.hash")
+
+
+def test_the_last_of_many_quick_changes_is_what_stays(visit):
+    page = visit()
+    for steps in (1_000, 2_000, 3_000, 4_000, 5_000):
+        fill(page, "steps", steps)
+    shows(page, epsilon(steps=5_000))
+    whole(page, "compare")
+    shows(page, epsilon(steps=5_000))
+    assert epsilon(steps=5_000) in page.locator("#view-compare svg.chart").text_content()
+
+
+def test_a_bad_value_explains_itself_in_place_in_the_librarys_words(visit):
+    page = visit()
+    shows(page, epsilon())
+    for name, value in (("max_batch_size", "0"), ("dataset_size", "many"), ("delta", "2"), ("noise_multiplier", "-1")):
+        fill(page, name, value)
+        error = page.locator(f"#{name}-error", has_text=name)
+        error.wait_for()
+        with pytest.raises(filet.InvalidArgumentError) as caught:
+            parse_run({**RUN, name: value if value == "many" else float(value) if "." in value else int(value)})
+        assert error.inner_text() == str(caught.value)
+        assert page.locator(f"#{name}").get_attribute("aria-invalid") == "true"
+        fill(page, name, RUN[name])
+        page.locator(f"#{name}:not([aria-invalid])").wait_for()
+        assert page.locator(f"#{name}-error").inner_text() == ""
+    shows(page, epsilon())
+
+
+@pytest.mark.parametrize("name", ["A", "B", "C", "D", "E"])
+def test_presets_are_the_settings_of_the_theory_page(name):
+    presets = json.loads((Path(filet.__file__).parent / "exploring" / "assets" / "presets.json").read_text())
+    run = next(preset["run"] for preset in presets if preset["id"] == name)
+    one = SETTINGS[name]
+    assert run == {"dataset_size": one.n, "poisson_batch_size": one.batch, "max_batch_size": one.cap,
+                   "noise_multiplier": one.sigma, "steps": one.steps, "delta": one.delta}  # fmt: skip
+
+
+def test_a_preset_fills_the_fields(visit):
+    page = visit()
+    page.get_by_role("button", name="CIFAR-10").click()
+    one = SETTINGS["B"]
+    shows(page, epsilon(one.scheme(), one.sigma, one.steps, one.delta))
+    assert page.locator("#max_batch_size").input_value() == str(one.cap)
+    assert page.get_by_role("button", name="CIFAR-10").get_attribute("aria-pressed") == "true"
+    fill(page, "steps", 100)
+    page.locator("#presets button[data-id=B][aria-pressed=false]").wait_for()
+
+
+def test_a_plan_fills_a_table_and_a_chosen_row_moves_the_sliders(visit):
+    page = visit("#epsilon=3")
+    page.get_by_role("button", name="Plan", exact=True).click()
+    page.locator("#plan-progress").wait_for()
+    page.locator("#plan-table tbody tr").first.wait_for()
+    plan = filet.plan(
+        dataset_size=60_000, max_batch_size=300, steps=14_000, epsilon=3.0, delta=1e-5, adjacency="zero-out"
+    )
+    names = [re.split(r"\s", row)[0] for row in page.locator("#plan-table tbody th").all_inner_texts()]
+    assert names == [option.name for option in plan.options]
+    before = page.locator("#noise_multiplier-slider").input_value()
+    page.get_by_role("button", name="Use reject").click()
+    best = plan.option("reject")
+    shows(page, epsilon(best.scheme, best.noise_multiplier))
+    assert page.locator("#overflow-reject").is_checked()
+    assert float(page.locator("#noise_multiplier").input_value()) == best.noise_multiplier
+    assert float(page.locator("#sampling_probability").input_value()) == best.scheme.sampling_probability
+    assert page.locator("#noise_multiplier-slider").input_value() != before
+
+
+def test_a_target_finds_the_noise(visit):
+    page = visit("#epsilon=3&overflow=reject")
+    scheme = filet.CappedPoisson(60_000, 256 / 60_000, 300, "reject")
+    noise = filet.calibrate_noise_multiplier(scheme, steps=14_000, epsilon=3.0, delta=1e-5, adjacency="zero-out")
+    page.locator("#fact-noise", has_text=filet.round_up(noise)).wait_for()
+    shows(page, epsilon(scheme, noise))
+    page.get_by_text("add-remove", exact=True).click()
+    fill(page, "max_batch_size", 256)
+    fill(page, "epsilon", "0.001")
+    page.locator("#epsilon-error", has_text="cannot be met by any noise").wait_for()
+
+
+def test_an_address_brings_back_the_view(visit):
+    page = visit()
+    fill(page, "steps", "777")
+    page.get_by_text("probability", exact=True).click()
+    page.get_by_text("add-remove", exact=True).click()
+    shows(page, epsilon(steps=777, adjacency="add-remove"))
+    page.get_by_role("button", name="copy this view's address").click()
+    page.get_by_role("button", name="copied").wait_for()
+    address = page.evaluate("navigator.clipboard.readText()")
+    other = visit(address.split("/", 3)[3])
+    shows(other, epsilon(steps=777, adjacency="add-remove"))
+    assert other.locator("#steps").input_value() == "777"
+    assert other.locator("#sampling_probability").is_visible()
+
+
+def test_a_bad_address_is_explained_and_harmless(visit):
+    page = visit("#dataset_size=%3Cimg%20src%3Dx%20onerror%3Dalert(1)%3E&steps=7&nonsense=1")
+    page.locator("#dataset_size-error", has_text="dataset_size='<img").wait_for()
+    assert page.locator("img[src=x]").count() == 0
+
+
+def test_downloads_hold_what_is_shown(visit, tmp_path):
+    page = visit("#overflow=reject&steps=100")
+
+    def saved(view, form):
+        with page.expect_download() as waiting:
+            page.locator(f"#view-{view} [data-form={form}]").click()
+        path = tmp_path / waiting.value.suggested_filename
+        waiting.value.save_as(path)
+        assert path.name == f"filet-{view}.{form}"
+        return path.read_bytes()
+
+    whole(page, "delta-epsilon")
+    rows = list(csv.DictReader(io.StringIO(saved("delta-epsilon", "csv").decode())))
+    scheme = filet.CappedPoisson(60_000, 256 / 60_000, 300, "reject")
+    curve = filet.account(scheme, noise_multiplier=1.0, steps=100, adjacency="zero-out")
+    assert {float(row["delta"]): float(row["epsilon_upper"]) for row in rows}[1e-5] == curve.epsilon(1e-5)
+    answer = json.loads(saved("delta-epsilon", "json"))
+    assert answer["schema"] == "filet.delta-epsilon.v1"
+    assert answer["result"]["columns"]["epsilon_upper"] == [float(row["epsilon_upper"]) for row in rows]
+    picture = xml.etree.ElementTree.fromstring(saved("delta-epsilon", "svg"))
+    words = "".join(picture.itertext())
+    assert "Delta at every epsilon" in words
+    assert "dataset_size 60000" in words
+    assert b"class=" not in saved("delta-epsilon", "svg")  # it looks the same without the page
+    assert saved("delta-epsilon", "png").startswith(b"\x89PNG")
+
+
+def test_recipes_give_the_same_epsilon(visit):
+    page = visit("#steps=500&max_batch_size=270")
+    number = epsilon(filet.CappedPoisson(60_000, 256 / 60_000, 270), steps=500)
+    shows(page, number)
+    words = shlex.split(page.locator("#recipe-command").inner_text().replace("\\\n", " "))
+    assert words[0] == "filet"
+    printed = json.loads(command(*words[1:], "--json").stdout)
+    assert filet.round_up(printed["result"]["epsilon"]) == number
+    page.get_by_role("tab", name="Python").click()
+    page.get_by_role("button", name="copy the Python lines").click()
+    page.get_by_role("button", name="copied").wait_for()
+    shown = io.StringIO()
+    exec(page.evaluate("navigator.clipboard.readText()"), {"print": lambda *found: shown.write(repr(found[-1]))})
+    assert filet.round_up(float(shown.getvalue())) == number
+    page.get_by_role("tab", name="Run file").click()
+    import tomllib
+
+    run = parse_run(tomllib.loads(page.locator("#recipe-file").inner_text()))
+    assert filet.round_up(run.curve.epsilon(run.delta)) == number
+
+
+def test_it_can_be_used_by_keyboard_alone(visit):
+    page = visit()
+    shows(page, epsilon())
+    page.keyboard.press("Tab")
+    assert page.evaluate("document.activeElement.className") == "skip"
+    page.locator("#max_batch_size-slider").focus()
+    page.keyboard.press("ArrowLeft")
+    cap = int(page.locator("#max_batch_size").input_value())
+    assert cap < 300
+    shows(page, epsilon(filet.CappedPoisson(60_000, 256 / 60_000, cap)))
+    page.keyboard.press("Tab")
+    assert page.evaluate("document.activeElement.id") == "overflow-truncate"
+    page.keyboard.press("ArrowRight")
+    shows(page, epsilon(filet.CappedPoisson(60_000, 256 / 60_000, cap, "reject")))
+    whole(page, "batch-sizes")
+    page.locator("#view-batch-sizes svg.chart").focus()
+    page.keyboard.press("Home")
+    page.locator("#view-batch-sizes .reading", has_text="Chances of exactly").wait_for()
+    page.keyboard.press("Escape")
+    page.locator("#tab-command").focus()
+    page.keyboard.press("ArrowRight")
+    assert page.locator("#panel-python").is_visible()
+    page.locator("#plan").focus()
+    page.keyboard.press("Enter")
+    page.locator("#plan-stop").wait_for()
+    assert page.evaluate("document.activeElement.id") == "plan-stop"
+    page.keyboard.press("Enter")
+    page.locator("#plan-status", has_text="stopped").wait_for()
+
+
+@pytest.mark.parametrize(("width", "scheme"), [(390, "dark"), (1280, "light")])
+def test_it_fits_reads_well_and_has_no_accessibility_violation(visit, width, scheme):
+    page = visit(viewport={"width": width, "height": 844}, color_scheme=scheme, reduced_motion="reduce")
+    shows(page, epsilon())
+    for view in ("compare", "epsilon-cap", "delta-epsilon"):
+        page.locator(f"#view-{view}[data-state]:not([data-state=waiting])").wait_for()
+    fill(page, "delta", "2")
+    page.locator("#delta-error", has_text="delta=2").wait_for()
+    assert page.evaluate("document.documentElement.scrollWidth") <= width
+    light = page.evaluate("getComputedStyle(document.body).backgroundColor.match(/\\d+/g).map(Number)[0] > 128")
+    assert light == (scheme == "light")
+    assert page.evaluate("getComputedStyle(document.querySelector('figure')).transitionDuration") == "0s"
+    page.evaluate(AXE)
+    found = page.evaluate("axe.run(document, {resultTypes: ['violations']})")
+    assert [(one["id"], one["nodes"][0]["target"]) for one in found["violations"]] == []
+    assert found["testEngine"]["name"] == "axe-core"
+
+
+def test_closing_the_page_in_the_middle_of_a_plan_ends_the_plan(visit, server):
+    assert server.becomes_idle(60)
+    page = visit("#dataset_size=45000000&poisson_batch_size=65536&max_batch_size=66000&delta=1e-8&epsilon=1&steps=3500")
+    page.get_by_role("button", name="Plan", exact=True).click()
+    page.locator("#plan-status", has_text="%").wait_for()
+    page.close()
+    assert server.becomes_idle()

@@ -1,0 +1,118 @@
+"""Tasks: the numbers are the library's, in plain JSON."""
+
+import json
+
+import numpy as np
+import pytest
+
+import filet
+from filet.errors import InvalidArgumentError, NoSolutionError
+from filet.exploring import tasks
+from filet.planning.calibration import calibrate_noise_multiplier
+
+RUN = {"dataset_size": 60_000, "poisson_batch_size": 256, "max_batch_size": 300, "noise_multiplier": 1.0,
+       "steps": 14_000, "delta": 1e-5, "adjacency": "zero-out"}  # fmt: skip
+TARGET = {**{key: value for key, value in RUN.items() if key != "noise_multiplier"}, "epsilon": 3.0}
+SCHEME = filet.CappedPoisson(60_000, 256 / 60_000, 300)
+CURVE = filet.account(SCHEME, noise_multiplier=1.0, steps=14_000, adjacency="zero-out")
+
+
+def test_the_point_is_the_librarys_to_the_last_bit():
+    assert tasks.epsilon(RUN)["result"]["epsilon"] == CURVE.epsilon(1e-5)
+
+
+def test_a_run_of_several_phases_is_answered_but_not_drawn():
+    phases = {"adjacency": "zero-out", "delta": 1e-5, "dataset_size": 60_000, "max_batch_size": 300, "steps": 10,
+              "noise_multiplier": 1.0, "phases": [{"poisson_batch_size": 128}, {"poisson_batch_size": 256}]}  # fmt: skip
+    assert tasks.epsilon(phases)["result"]["epsilon"] > 0.0
+    assert tasks.attack(phases) is None
+    with pytest.raises(InvalidArgumentError, match="one phase"):
+        tasks.profile(phases, 1e-5)
+
+
+def test_delta_must_be_given():
+    with pytest.raises(InvalidArgumentError, match="delta is missing"):
+        tasks.epsilon({key: value for key, value in RUN.items() if key != "delta"})
+
+
+def test_the_profile_encloses_the_attack():
+    point = tasks.profile(RUN, 1e-6)
+    assert point["epsilon_attack"] <= point["epsilon_upper"] == CURVE.epsilon(1e-6)
+    assert point["epsilon_attack"] > 0.95 * point["epsilon_upper"]
+
+
+def test_the_power_of_attacks_is_the_columns_own():
+    from filet.showing.columns import trade_off
+
+    assert tasks.power(RUN, 5) == {name: array.tolist() for name, array in trade_off(CURVE, points=5).arrays.items()}
+
+
+@pytest.mark.parametrize("cap", [1, 200, 256, 300, 5_000, 60_000])
+@pytest.mark.parametrize("overflow", ["truncate", "reject"])
+def test_sizes_are_few_and_hold_the_cap_where_it_shows(cap, overflow):
+    found = tasks.sizes({**RUN, "max_batch_size": cap, "overflow": overflow})
+    sizes = found["columns"]["size"]
+    assert len(sizes) <= 500
+    assert sizes == sorted(set(sizes))
+    if cap < 320:
+        assert cap in sizes
+    scheme = filet.CappedPoisson(60_000, 256 / 60_000, cap, overflow)
+    at = min(range(len(sizes)), key=lambda i: abs(sizes[i] - min(cap, 256)))
+    assert found["columns"]["probability"][at] == np.exp(scheme.log_batch_size_probability(int(sizes[at])))
+    assert found["marks"]["utilization"] == scheme.utilization
+
+
+def test_sizes_of_a_huge_data_set_are_as_few():
+    found = tasks.sizes({**RUN, "dataset_size": 10**12, "poisson_batch_size": 10**8, "max_batch_size": 10**8})
+    assert len(found["columns"]["size"]) <= 500
+
+
+@pytest.mark.parametrize(
+    "given",
+    [{"sampling_probability": 1.0, "max_batch_size": 60_000}, {"sampling_probability": 1e-9, "max_batch_size": 1}],
+)
+def test_pictures_of_extreme_schemes_have_points(given):
+    run = {key: value for key, value in RUN.items() if key != "poisson_batch_size"} | given
+    assert tasks.sizes(run)["columns"]["size"]
+    assert tasks.caps(run, 25)["caps"]
+
+
+def test_caps_surround_the_batches_and_hold_the_given_one():
+    caps = tasks.caps({**RUN, "max_batch_size": 1_000}, 25)["caps"]
+    assert caps[0] == 240
+    assert 1_000 in caps
+    assert caps == sorted(set(caps))
+
+
+def test_noise_at_a_cap_is_the_calibrations():
+    found = tasks.noise(TARGET, 280, "reject")
+    scheme = filet.CappedPoisson(60_000, 256 / 60_000, 280, "reject")
+    noise = calibrate_noise_multiplier(scheme, steps=14_000, epsilon=3.0, delta=1e-5, adjacency="zero-out")
+    assert found == {"noise_multiplier": noise, "effective_noise": noise / scheme.expected_batch_size}
+
+
+def test_an_option_is_the_plans():
+    plan = filet.plan(
+        dataset_size=60_000, max_batch_size=300, steps=14_000, epsilon=3.0, delta=1e-5, adjacency="zero-out"
+    )
+    option = plan.option("reject").to_dict()
+    found = tasks.option(TARGET, "reject")
+    assert {**found, "ratio_to_ideal": 0.0} == {**option, "ratio_to_ideal": 0.0}
+
+
+def test_no_steps_need_no_noise():
+    with pytest.raises(NoSolutionError, match="steps=0"):
+        tasks.hardware({**TARGET, "steps": 0}, 5)
+
+
+def test_what_is_looked_for_must_be_known():
+    with pytest.raises(InvalidArgumentError, match="unknown='delta'"):
+        tasks.calibrated({**TARGET, "unknown": "delta"})
+
+
+@pytest.mark.parametrize("name", ["epsilon", "comparison", "sizes", "described", "calibrated", "hardware"])
+def test_answers_are_plain_json(name):
+    given = TARGET if name in ("calibrated", "hardware") else RUN
+    points = [5] if name == "hardware" else []
+    answer = tasks.TASKS[name](given, *points)
+    assert json.loads(json.dumps(answer)) == answer
