@@ -79,7 +79,7 @@ def test_without_a_shift_nothing_is_lost() -> None:
 def test_one_step_is_its_profile_with_every_error_outward() -> None:
     law, epsilon = usual_law(), np.array([0.0, 0.2, 1.0, 50.0])
     rough = LossLaw(law.pieces, law.atoms, 1e-9, 1e-6)
-    value, error = rough.profile_and_error(epsilon)
+    value, error = rough.profile(epsilon)
     lower, upper = OneStep(rough).delta_bounds(epsilon)
     assert (lower == np.maximum(value * (1 - 1e-12 - 20e-6) - error, 0.0)).all()
     assert (upper == value * (1 + 1e-12 + 20e-6) + error + 1e-9 + UNDERFLOW).all()

@@ -20,8 +20,8 @@ from filet.errors import NotCertifiedError
 
 def profile(law: LossLaw, epsilon: np.ndarray) -> np.ndarray:
     """H at any real epsilon; below zero by the other direction."""
-    above = law.profile(np.maximum(epsilon, 0.0))
-    below = law.reversed().profile(np.maximum(-epsilon, 0.0))
+    above, _ = law.profile(np.maximum(epsilon, 0.0))
+    below, _ = law.reversed().profile(np.maximum(-epsilon, 0.0))
     return np.where(epsilon >= 0, above, -np.expm1(epsilon) + np.exp(epsilon) * below)
 
 
@@ -99,7 +99,7 @@ def test_weights_at_the_edge_of_floats_still_make_a_law(
 ) -> None:
     law = loss_law(CappedPoisson(n, p, cap), 1.0, adjacency, analysis)
     plain = loss_law(CappedPoisson(n, p, n), 1.0, adjacency, Analysis.REFINED)
-    assert law.profile(np.array([0.0, 0.1])) == pytest.approx(plain.profile(np.array([0.0, 0.1])), rel=1e-6)
+    assert law.profile(np.array([0.0, 0.1]))[0] == pytest.approx(plain.profile(np.array([0.0, 0.1]))[0], rel=1e-6)
     assert 1e-14 < law.weight_error < 4e-12
 
 

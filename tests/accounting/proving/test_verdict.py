@@ -275,6 +275,9 @@ def test_only_verdicts_and_crude_bounds_narrow_a_bracket() -> None:
     assert public == {"read", "crude", "chernoff", "read_exact", "bounds"}
     assert {name for name in vars(DeltaBracket) if not name.startswith("_")} == {"read", "crude", "bounds"}
     assert isinstance(EpsilonBracket(0.1).bounds, Bounds)
+
+
+def test_bounds_that_cross_are_named_and_never_returned() -> None:
     with pytest.raises(
         NotCertifiedError, match=r"bounds 2\.0 and 1\.0 of x at y=3\.0 .* please report these parameters$"
     ):
