@@ -2,8 +2,9 @@
 
 Cells, tilts, shifts, periods, caps, starting points and steps are drawn at random; what is proven must still contain
 the reference epsilons and the exact deltas of small laws. So are lending's shares, tilts, nodes and focus; what is
-proven must still be above exact divergences of populations. That the checks can fail is shown by proofs that are
-broken on purpose.
+proven must still be above exact divergences of populations. In a crowd, so are groups, who stands for whom, and what is
+handed on. That the checks can fail is shown by proofs that are broken on purpose. `COVERED` says of everything that
+searches how it is replaced.
 """
 
 from __future__ import annotations
@@ -16,27 +17,39 @@ from typing import Any
 import numpy as np
 import pytest
 from tests import lending_cases as cases
-from tests.accounting.laws import KINDS, Counted, law_of, random_laws, rows
+from tests.accounting.laws import KINDS, NOTHING, Counted, law_of, random_laws, rows
 from tests.populations import ROUNDING, divergences, some_epsilons, some_mechanism, some_population
 
-from filet import Adjacency, CappedPoisson, NotCertifiedError, Phase, epsilon_lower_bound
+from filet import Adjacency, Analysis, Bounds, CappedPoisson, NotCertifiedError, Phase, epsilon_lower_bound
 from filet.accounting.proving import composition as composition_module
 from filet.accounting.proving import lending
 from filet.accounting.proving import line as line_module
 from filet.accounting.proving.cells import Cells, cut
-from filet.accounting.proving.closed_form import HullStep
+from filet.accounting.proving.closed_form import Gaussian, HullStep, OneStep
 from filet.accounting.proving.hull import dominating
 from filet.accounting.proving.lending import Step
 from filet.accounting.proving.line import LinePlan
 from filet.accounting.proving.loss_law import LossLaw
 from filet.accounting.proving.verdict import EpsilonBracket, Evidence, Verdict
 from filet.accounting.proving.view import View
-from filet.accounting.run import Run
-from filet.accounting.searching import grids, lending_shares, newton, refinement, straight, stretches
+from filet.accounting.run import Run, part_of
+from filet.accounting.searching import (
+    crowds,
+    grids,
+    lending_crowds,
+    lending_shares,
+    newton,
+    refinement,
+    straight,
+    stretches,
+    tables,
+)
 from filet.accounting.searching.budget import Budget
+from filet.accounting.searching.crowds import MANY, Crowd
 from filet.accounting.searching.grids import Focus
-from filet.accounting.searching.lending_shares import Query
-from filet.accounting.searching.refinement import Direction, Part
+from filet.accounting.searching.lending_crowds import Model
+from filet.accounting.searching.lending_shares import KNOTS, Query, Seen, Shares
+from filet.accounting.searching.refinement import Direction, Exact, Part
 from filet.accounting.searching.sketches import Guess
 from filet.accounting.searching.tilts import Proposal
 
@@ -49,6 +62,7 @@ class Chance:
     """Random proposals in place of every guess; counts what they led to."""
 
     rng: np.random.Generator
+    about: float = 1.0  # an epsilon that scouts come near, now and then
     proposals: int = 0
     proofs: int = 0
     violations: list[object] = field(default_factory=list)
@@ -117,7 +131,42 @@ class Chance:
         epsilons = np.sort(self.rng.normal(size=size)) * self.scale(-2, 2)
         return Guess(epsilon, log_delta, line, epsilons, self.rng.normal(size=size) * self.scale(-1, 2))
 
+    def groups(self, parts: list[Part]) -> list[list[int]]:
+        """Any phases together, as long as their laws have as many pieces; any one of them stands for the others."""
+        shapes: dict[int, list[int]] = {}
+        for number, part in enumerate(parts):
+            shapes.setdefault(len(part.law.pieces), []).append(number)
+        found = []
+        for numbers in shapes.values():
+            owner = self.rng.integers(0, int(self.rng.integers(1, 6)), size=len(numbers))
+            found += [self.rng.permutation(np.array(numbers)[owner == one]).tolist() for one in np.unique(owner)]
+        return found
+
+    def few(self, few: crowds.Few, parts: list[Part], gaussian: Bounds, seen: refinement.Look, delta: float) -> None:
+        """Scouts that have not looked, and mostly say that they know."""
+        Direction.__init__(few, parts, gaussian)
+        few._seen, few._goal = seen, math.log(delta)
+        few.useful, few.guess = bool(self.rng.random() < 0.9), self.about * self.scale(-0.3, 0.3)
+
+    def fine_edges(self, law: LossLaw) -> Cells:
+        """Cells for one of very many phases: where each is as coarse as `edges` makes them, nothing is left to prove."""
+        parts, jitter = [], self.scale(-3, -1)
+        for piece in law.pieces:
+            x = np.linspace(min(piece.means) - 12.0, max(piece.means) + 12.0, int(self.rng.integers(100, 300)))
+            parts.append(x + jitter * self.rng.normal(size=x.size))
+        return cut(law, parts)
+
+    def install_crowds(self, patch: pytest.MonkeyPatch) -> None:
+        patch.setattr(crowds, "groups", self.groups)
+        patch.setattr(crowds.Few, "__init__", lambda few, *given: self.few(few, *given))
+        patch.setattr(crowds, "propose_evidence", self.evidence)
+        patch.setattr(crowds, "focus", self.focus)
+        patch.setattr(crowds, "equal_cells", lambda law, *_: self.fine_edges(law))
+        patch.setattr(crowds, "cut", lambda law, _: self.fine_edges(law))  # another phase's cells
+        patch.setattr(crowds, "wide", lambda *_: self.rng.random() < 0.5)
+
     def install(self, patch: pytest.MonkeyPatch) -> None:
+        self.install_crowds(patch)
         patch.setattr(straight, "guess_at_delta", lambda _, __, log_delta, *___: self.guess(log_delta))
         patch.setattr(
             straight, "guess_near_epsilon", lambda _, __, e, *___: self.guess(-self.rng.exponential() * 20.0, e)
@@ -141,6 +190,10 @@ class Chance:
         patch.setattr(newton.Known, "step", lambda known, epsilon, *_: epsilon * self.rng.normal() + self.scale(-8, 0))
         patch.setattr(newton, "_ROUNDS", 6)
         patch.setattr(newton, "_READINGS", 4)
+        patch.setattr(refinement, "gaussian_epsilon", lambda *_: (self.scale(-2, 1), -self.scale(-2, 2)))
+        patch.setattr(tables, "_near", lambda _, __, goal: 10.0 ** self.rng.uniform(-2, 1, size=goal.size))
+        patch.setattr(tables, "_FIRST", np.sort(10.0 ** self.rng.uniform(-3, 3, size=20)))
+        patch.setattr(tables, "_AROUND", self.rng.uniform(0.5, 2.0, size=6))
 
     def check(self, what: object, lower: float, upper: float, truth: float, slack: float, widest: float) -> None:
         """Count a proof, and note a bound on the wrong side of the truth."""
@@ -261,6 +314,81 @@ def test_random_guesses_never_make_a_bound_of_many_small_laws_wrong(chance: Chan
     assert chance.violations == []
 
 
+# --- many phases, and tables of closed forms --------------------------------------------------------------------------
+
+
+def check_crowds(chance: Chance, table: list[dict[str, str]]) -> None:
+    """Rows whose steps are dealt out to many phases: a crowd of the same law many times is that law's run."""
+    for row in table:
+        epsilon, delta, steps = float(row["epsilon"]), float(row["delta"]), int(row["steps"])
+        slack = epsilon * 10.0 ** -float(row["digits"]) + 1e-15
+        shares = np.diff(
+            np.append(np.sort(chance.rng.choice(np.arange(1, steps), MANY - 1, replace=False)), steps), prepend=0
+        )
+        law, chance.about = law_of(row), epsilon
+        crowd = Crowd([Part(law, int(share)) for share in shares], NOTHING)
+        back = Crowd([Part(law.reversed(), int(share)) for share in shares], NOTHING).reversed()
+        for one in (crowd, back):
+            try:
+                found = one.epsilon(delta)
+                chance.check(row, found.lower, found.upper, epsilon, slack, math.inf)
+                if one.at_most(epsilon * 0.98, delta) and epsilon * 0.98 > 1e-12:
+                    chance.violations.append((row, "at most"))
+            except NotCertifiedError as error:
+                chance.violations.append((row, str(error)))
+            except ArithmeticError:
+                pass
+
+
+def test_random_scouts_never_make_a_bound_of_a_crowd_wrong(chance: Chance) -> None:
+    check_crowds(chance, [row for row in COMPOSED if int(row["steps"]) > 2 * MANY][2::12])
+    assert chance.violations == []
+    assert chance.proofs > 5
+
+
+@pytest.mark.slow
+def test_random_scouts_never_make_a_bound_of_any_crowd_wrong(chance: Chance) -> None:
+    check_crowds(chance, [row for row in COMPOSED if int(row["steps"]) > 2 * MANY])
+    assert chance.violations == []
+    assert chance.proofs > 60
+
+
+def overlap(one: Bounds, other: Bounds) -> bool:
+    return one.lower <= other.upper * (1 + SLACK) and other.lower <= one.upper * (1 + SLACK)
+
+
+def test_random_scouts_of_different_phases_leave_room_for_the_truth(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Against the general search with its own guesses: both brackets hold one number, so they overlap."""
+    scheme, kinds = CappedPoisson(60_000, 256 / 60_000, 256), ("swap", "note", "union")
+    phases = [Phase(scheme, 0.8 + 0.02 * i, 3 + i % 4, Analysis(kinds[i % 3])) for i in range(MANY + 3)]
+    parts, proofs = [part_of(phase, Adjacency.ADD_REMOVE) for phase in phases], 0
+    truth = Direction(parts, NOTHING).epsilon(1e-5)
+    Chance(np.random.default_rng(3)).install(monkeypatch)
+    with np.errstate(all="ignore"):
+        for _ in range(8):
+            found = Crowd(parts, NOTHING).epsilon(1e-5)
+            assert overlap(found, truth)
+            proofs += (found.lower > 0.0) + (found.upper < math.inf)
+    assert proofs > 4
+
+
+def test_random_points_never_make_an_answer_of_a_closed_form_wrong(monkeypatch: pytest.MonkeyPatch) -> None:
+    forms, deltas = (
+        (OneStep(law_of(COMPOSED[0])), Gaussian(0.99, 0.99), Gaussian(1e-4, 1e-4)),
+        np.array([1e-9, 1e-5, 1e-3]),
+    )
+    truth = [[Exact(form).epsilon(delta) for delta in deltas.tolist()] for form in forms]
+    Chance(np.random.default_rng(4)).install(monkeypatch)
+    for form, exact in zip(forms, truth, strict=True):
+        for _ in range(4):
+            many = [
+                Bounds(*pair) for pair in zip(*(one.tolist() for one in tables.epsilons(form, deltas)), strict=True)
+            ]
+            alone = [Exact(form, 1.0).epsilon(delta) for delta in deltas.tolist()]
+            assert all(overlap(one, other) for one, other in zip(many + alone, exact * 2, strict=True))
+            assert any(one.lower > 0.0 for one in many)
+
+
 # --- lending ----------------------------------------------------------------------------------------------------------
 
 
@@ -348,6 +476,90 @@ def test_random_lending_keeps_composed_epsilons_above_every_attack(
         )
         assert upper >= least
         answered += upper < math.inf
+    assert answered > 0
+
+
+def random_model(step: Step, rng: np.random.Generator) -> Model:
+    """One step's shares and nodes, which nobody chose, for any others."""
+    shares = Shares(
+        step, np.sort(rng.normal(size=KNOTS)), rng.uniform(size=(step.lenders, KNOTS)), rng.normal(size=KNOTS)
+    )
+    return Model(shares, random_nodes(rng, 1.0 + 2.0 / step.sigma))
+
+
+def lend_to_crowds_at_random(patch: pytest.MonkeyPatch, rng: np.random.Generator) -> None:
+    lend_at_random(patch, rng)
+    patch.setattr(Model, "_shares", lambda _, __, stack, loss, ___: RandomShares(stack, rng).at(loss))
+    patch.setattr(Model, "_nodes", lambda _, step: random_nodes(rng, 1.0 + 2.0 / step.sigma))
+    patch.setattr(lending_crowds, "rare", lambda _: float(10.0 ** rng.uniform(-12, -2)))
+    patch.setattr(crowds, "model", lambda seen, *_, **__: random_model(seen.shares.step, rng))
+    patch.setattr(crowds, "look", lambda step, _: Seen(random_model(step, rng).shares, np.zeros(1), np.zeros(1)))
+
+
+def check_lending_to_crowds(rng: np.random.Generator, rounds: int) -> tuple[int, list[object]]:
+    """Laws of steps side by side, each against populations of its own mechanism."""
+    seen, violations = 0, list[object]()
+    for _ in range(rounds):
+        some = [some_mechanism(rng) for _ in range(9)]
+        some = [m for m in some if m.adjacency == some[0].adjacency]
+        steps = [cases.make(m.n, m.p, m.B, m.sigma, m.adjacency) for m in some]
+        for m, both in zip(some, random_model(steps[-1], rng).laws(steps, Query(10, -10.0)), strict=True):
+            assert both is not None
+            eps = some_epsilons(m, rng)
+            bound = np.concatenate([HullStep(law).delta_bounds(eps)[1] for law in (both.forward, both.reverse)])
+            value, size = divergences(m, some_population(m, rng), eps)
+            seen += value.size
+            if (value > bound + ROUNDING * size).any():
+                violations.append((m, float((value - bound).max())))
+    return seen, violations
+
+
+def test_random_lending_to_many_steps_at_once_is_never_wrong(monkeypatch: pytest.MonkeyPatch) -> None:
+    rng = np.random.default_rng(15)
+    lend_to_crowds_at_random(monkeypatch, rng)
+    with np.errstate(all="ignore"):
+        seen, violations = check_lending_to_crowds(rng, 10)
+    assert violations == []
+    assert seen > 300
+
+
+@pytest.mark.slow
+def test_random_lending_to_many_steps_at_once_is_never_wrong_however_often(monkeypatch: pytest.MonkeyPatch) -> None:
+    rng = np.random.default_rng(16)
+    lend_to_crowds_at_random(monkeypatch, rng)
+    with np.errstate(all="ignore"):
+        seen, violations = check_lending_to_crowds(rng, 200)
+    assert violations == []
+    assert seen > 6_000
+
+
+def test_a_neighbours_law_in_a_crowd_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    rng = np.random.default_rng(17)
+    monkeypatch.setattr(lending_shares, "_UNRESOLVED", math.inf)
+    honest = Model.laws
+    monkeypatch.setattr(Model, "laws", lambda model, steps, query: honest(model, steps[1:] + steps[:1], query))
+    with np.errstate(all="ignore"):
+        _, violations = check_lending_to_crowds(rng, 10)
+    assert violations
+
+
+@pytest.mark.parametrize("adjacency", ["add-remove", "zero-out", "replace-one"])
+def test_random_lending_keeps_epsilons_of_crowds_above_every_attack(
+    monkeypatch: pytest.MonkeyPatch, adjacency: str
+) -> None:
+    """The least noise stands for all in the crowd, the most for all in the attack."""
+    rng, answered = np.random.default_rng([2, len(adjacency)]), 0
+    Chance(rng).install(monkeypatch)
+    lend_to_crowds_at_random(monkeypatch, rng)
+    for n, p, cap, sigma in [(60, 0.3, 20, 0.8), (400, 0.1, 41, 1.0)]:
+        scheme = CappedPoisson(n, p, cap)
+        phases = [Phase(scheme, sigma * (1.0 + 0.1 * i / MANY), 1) for i in range(MANY)]
+        least = epsilon_lower_bound(scheme, noise_multiplier=1.1 * sigma, steps=MANY, adjacency=adjacency, delta=1e-4)
+        for _ in range(2):
+            with np.errstate(all="ignore"):
+                upper = Run(phases, [], Adjacency(adjacency)).epsilon(1e-4).upper
+            assert upper >= least > 0.0
+            answered += upper < math.inf
     assert answered > 0
 
 
