@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from dataclasses import replace
 
 import mpmath as mp
 import numpy as np
@@ -13,6 +14,7 @@ from tests.reference.exact import weights
 
 from filet import Adjacency, Analysis, CappedPoisson
 from filet._binomial import cap_weights, log_pmf
+from filet.accounting.proving import theorems as module
 from filet.accounting.proving.loss_law import LossLaw
 from filet.accounting.proving.theorems import lending_step, loss_law
 from filet.errors import NotCertifiedError
@@ -113,6 +115,15 @@ def test_data_sets_beyond_the_digits_of_binomial_tails_are_refused_where_tails_a
     assert law(10**16, 10**16) == law(10**16, 1100, Analysis.UNION) == law(10, 10)
     assert lending_step(CappedPoisson(10**15, 0.3, 3 * 10**14), 1.0, Adjacency.ZERO_OUT, 5) is not None
     assert lending_step(CappedPoisson(10**15 + 1, 0.3, 3 * 10**14), 1.0, Adjacency.ZERO_OUT, 5) is None
+
+
+@pytest.mark.parametrize("name", ["room", "w", "tau", "tq", "c", "q", "swap"])
+@pytest.mark.parametrize("value", [math.nan, -1e-300, 1.0 + 1e-12])
+def test_weights_that_are_no_chances_are_refused(monkeypatch: pytest.MonkeyPatch, name: str, value: float) -> None:
+    broken = replace(cap_weights(100, 0.5, 60), **{name: value})
+    monkeypatch.setattr(module, "cap_weights", lambda *_: broken)
+    with pytest.raises(NotCertifiedError, match="dataset_size=100 are beyond floating point"):
+        loss_law(CappedPoisson(100, 0.5, 60), 1.0, Adjacency.ZERO_OUT, Analysis.REFINED)
 
 
 @pytest.mark.parametrize(("n", "p", "cap", "overflow", "sigma", "count"), [

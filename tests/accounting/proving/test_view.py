@@ -75,7 +75,9 @@ def test_crude_bounds_allow_for_the_error_of_binomial_weights() -> None:
 
 
 @pytest.mark.parametrize(("losses", "share"), [([-0.5, 0.1], math.expm1(0.5)), ([-0.1, 0.5], 0.5), ([-5.0, 3.0], 1.0)])
-def test_wrong_weights_change_a_loss_by_twice_their_error_or_that_share_of_it(losses: list[float], share: float) -> None:
+def test_wrong_weights_change_a_loss_by_twice_their_error_or_that_share_of_it(
+    losses: list[float], share: float
+) -> None:
     law = Discrete(np.array(losses), np.log([0.5, 0.5]), 0.0, 1e-6, difference=0.0, loss_error=1e-9)
     assert View([(law, 3)], 0.0, True).slack == pytest.approx(3 * (1e-9 + 2e-6 * share), rel=1e-9)
 
