@@ -105,7 +105,7 @@ def test_a_loss_at_the_very_epsilon_counts_as_rounded_to_the_worse_side() -> Non
     law = Discrete(np.array([1000.0]), np.zeros(1), 0.0, 0.0, difference=0.0)
     above, below = View([(law, 1)], 0.0, True), View([(law, 1)], 0.0, False)
     assert above.slack == 0.0
-    assert above.largest / 1000.0 - 1.0 == pytest.approx(1e-12, rel=0.1)
+    assert above.largest / 1000.0 - 1.0 == pytest.approx(1e-12, rel=0.1, abs=0.0)
     assert above.separate(np.array([1000.0]))[0] == pytest.approx(1e-9, rel=0.1)
     assert 1e-10 < above.chernoff_delta(1000.0) < 1e-8
     assert above.chernoff_epsilon(-40.0) >= 1000.0
