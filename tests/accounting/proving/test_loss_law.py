@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 from filet import Adjacency, Analysis, CappedPoisson
+from filet._rounding import UNIT
 from filet.accounting.proving.loss_law import Atom, LossLaw, Piece, log_interval
 from filet.accounting.proving.theorems import loss_law
 
@@ -199,3 +200,74 @@ def test_exchanging_p_and_q_twice_changes_nothing() -> None:
         ends = grid(piece, 2)
         assert ends[0] == ends[1] or piece.increasing == (np.diff(piece.loss(ends)) > 0)
         assert other.loss(np.zeros(1)) == pytest.approx(-piece.loss(np.zeros(1)), rel=1e-12)
+
+
+# --- every bound to the letter -----------------------------------------------------------------------------------------
+
+
+def test_the_error_of_a_loss_is_that_of_its_exponents_or_its_share_of_a_small_loss() -> None:
+    for piece in PIECES[::3]:
+        x = grid(piece, 7)
+        loss = piece.loss(x)
+        for at, value, error in zip(x.tolist(), loss.tolist(), piece.loss_error(x, loss), strict=True):
+            rounded = 2 * UNIT * max(abs(m * at) + m * m for m in piece.means) + 8 * UNIT
+            with mp.workdps(40):
+                bells = components(piece, at)
+                lighter = min(mp.fdot(bells, piece.p), mp.fdot(bells, piece.q))
+                change = mp.fdot(bells, np.abs(piece.d))
+                share = min(2.0, float(2 * change / lighter)) if lighter > mp.mpf(10) ** -300 * change else 2.0
+            assert error == pytest.approx(rounded * share + 4 * UNIT * abs(value), rel=1e-6, abs=0.0)
+
+
+def test_the_error_of_a_tail_is_that_of_its_logarithm_and_of_its_argument() -> None:
+    t, log_cell = np.array([3.0, -7.0, math.inf, 2.0]), np.array([-5.0, -0.5, -2.0, -math.inf])
+    x = np.array([4.0, -6.0, math.inf, 3.0])
+    found = Piece._tail_error(t, x, 1.0, log_cell) / UNIT
+    exact = [64 + 8 * 5 + 2 * 4 * 2 * 5, 64 + 4 + 2 * 8 * 2 * 7, 64 + 16 + 2 * 1 * 2 * 1, 64 + 2 * 3 * 2 * 4]
+    assert found == pytest.approx(exact, rel=1e-12)
+
+
+@pytest.mark.parametrize(("far", "change"), [(0.01, 1e-3), (0.01, 1e-9), (3.0, 1e-3), (30.0, 1e-300)])
+def test_the_error_of_any_loss_of_a_law_is_relative_to_what_changes(far: float, change: float) -> None:
+    law = LossLaw((Piece((0.0, -far), (1.0 - change, change), (1.0, 0.0), (-change, change)),))
+    assert law.difference == pytest.approx(2 * change, rel=1e-12, abs=0.0)
+    reach = far * far + 40 * far
+    exact = 8 * UNIT * reach * min(1.0, 4 * change * math.exp(min(reach, 700.0)))
+    assert law.loss_error == pytest.approx(exact, rel=1e-9, abs=0.0)
+
+
+def test_an_atom_near_epsilon_is_in_doubt_by_the_error_of_the_weights() -> None:
+    plain = LossLaw((WIDE[0],), (), 0.0, 1e-6)
+    law = LossLaw((WIDE[0],), (Atom(0.5, 0.2, 0.1),), 0.0, 1e-6)
+    doubt = 2e-6 + 4 * UNIT * 0.5
+    for epsilon, counts in ((0.4, True), (0.5, True), (0.5 + 1.9e-6, True), (0.5 + 2.1e-6, False)):
+        at = np.array([epsilon])
+        (value, error), (base, rounding) = law.profile(at), plain.profile(at)
+        own = 0.2 * -math.expm1(min(epsilon - 0.5, 0.0))
+        assert value[0] - base[0] == pytest.approx(own, abs=1e-15)
+        assert error[0] - rounding[0] == pytest.approx(
+            (0.2 * doubt if counts else 0.0) + 64 * UNIT * own, rel=1e-6, abs=1e-20
+        )
+
+
+def test_the_error_of_a_profile_is_the_sum_of_its_parts() -> None:
+    """The tails at the threshold, the P-mass in which it may lie, and the rounding of epsilon itself."""
+    for piece in PIECES[::4]:
+        for epsilon in (1e-4, 0.3, 3.0):
+            value, error = (float(one[0]) for one in piece.profile(np.array([epsilon])))
+            (left,), (right,) = piece.threshold(np.array([epsilon]))
+            x = piece.low if left <= piece.low else piece.high if right >= piece.high else 0.5 * (left + right)
+            low, high = (x, piece.high) if piece.increasing else (piece.low, x)
+            ends = np.array([left, right])
+            losses = piece.loss(ends)
+            gap = math.expm1(min(abs(losses[1] - losses[0]) + float(piece.loss_error(ends, losses).sum()), 1.0))
+            total = 0.0
+            for m, p, q, d in zip(piece.means, piece.p, piece.q, piece.d, strict=True):
+                log_cell = log_interval(np.array([low - m]), np.array([high - m]))
+                cell, between = float(np.exp(log_cell[0])), float(np.exp(log_interval(left - m, right - m)))
+                size = (
+                    (abs(d) + math.expm1(epsilon) * q) * cell if epsilon < 0.5 else (p + math.exp(epsilon) * q) * cell
+                )
+                tail = float(Piece._tail_error(np.array([x - m]), np.array([x]), m, log_cell)[0])
+                total += size * tail + p * gap * between
+            assert error == pytest.approx(total + 4 * UNIT * epsilon * (value + total), rel=1e-6, abs=1e-300)
