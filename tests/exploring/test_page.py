@@ -310,3 +310,36 @@ def test_closing_the_page_in_the_middle_of_a_plan_ends_the_plan(visit, server):
     page.locator("#plan-status", has_text="%").wait_for()
     page.close()
     assert server.becomes_idle()
+
+
+def test_what_cannot_be_drawn_says_why_and_an_old_picture_does_not_pass_for_a_new_one(visit):
+    page = visit()
+    for view in ("epsilon-cap", "utilization", "delta-epsilon"):
+        whole(page, view)
+    fill(page, "noise_multiplier", "0")
+    shows(page, "∞")
+    page.locator("#view-epsilon-cap[data-state=whole] .reading", has_text="No finite epsilon").wait_for()
+    page.locator("#view-utilization .reading", has_text="there is no finite one").wait_for()
+    assert page.locator("#view-epsilon-cap svg.chart path").count() == 0
+    page.goto("about:blank")
+    page = visit()
+    whole(page, "epsilon-cap")
+    page.evaluate("location.hash = 'dataset_size=1&poisson_batch_size=1&max_batch_size=1&steps=1&delta=0.1'")
+    shows(page, epsilon(filet.CappedPoisson(1, 1.0, 1), steps=1, delta=0.1))  # one cap in all: too few for a first picture
+    label = page.locator("#view-epsilon-cap svg.chart[aria-label*='from 1 to 1 rows']")
+    label.wait_for()
+
+
+def test_the_page_rounds_upper_bounds_up_and_lower_bounds_down(visit):
+    page = visit()
+    values = [(1 + (37 * number % 999) / 991) * 10.0**power for number in range(120) for power in range(-9, 10)]
+    script = """async (values) => {
+        const { down, padded, up } = await import("/format.js");
+        return values.map((value) => [up(value), down(value), padded(up(value), 4)]);
+    }"""
+    for value, texts in zip(values, page.evaluate(script, values), strict=True):
+        above, below, padded = (float(text.replace(",", "").replace("−", "-")) for text in texts)
+        assert above * (1 - 1.1e-3) <= value <= above == padded
+        assert below <= value <= below * (1 + 1.1e-3)
+        if 1e-3 <= value < 1e4:
+            assert len(texts[2].replace(".", "").lstrip("0")) >= 4
