@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 import importlib
 import subprocess
 import sys
@@ -67,9 +68,14 @@ def modules() -> list[Path]:
 NAMES = {module_name(path) for path in modules()}
 
 
+@functools.cache
+def parsed(path: Path) -> ast.Module:
+    return ast.parse(path.read_text())
+
+
 def imports(path: Path) -> set[str]:
     """Modules of filet that a file imports, at the top or inside functions, but not for type checking only."""
-    tree = ast.parse(path.read_text())
+    tree = parsed(path)
     guarded = {
         id(inner)
         for node in ast.walk(tree)
@@ -162,9 +168,8 @@ def length(node: ast.FunctionDef) -> int:
 
 def test_modules_fit_a_sitting_and_functions_a_screen() -> None:
     for path in modules():
-        text = path.read_text()
-        assert len(text.splitlines()) <= MOST_LINES, path
-        for node in functions(ast.parse(text)):
+        assert len(path.read_text().splitlines()) <= MOST_LINES, path
+        for node in functions(parsed(path)):
             assert length(node) <= MOST_LINES_OF_A_FUNCTION, f"{module_name(path)}.{node.name} has {length(node)} lines"
 
 
@@ -185,7 +190,7 @@ def own_names(tree: ast.AST) -> set[str]:
 
 
 def test_no_module_reads_anothers_private_names() -> None:
-    trees = {path: ast.parse(path.read_text()) for path in modules()}
+    trees = {path: parsed(path) for path in modules()}
     everybodys = set().union(*(own_names(tree) for tree in trees.values()))  # not those of other libraries
     for path, tree in trees.items():
         own = own_names(tree)

@@ -207,6 +207,8 @@ def suggestion(word: Any, known: Iterable[str]) -> str:
         return ""
     names, bare = sorted(set(known)), word.strip("-")
     near = [name for name in names if len(bare) >= 3 and bare.lower() in name]
-    close = difflib.get_close_matches(bare, [name.strip("-") for name in names], cutoff=0.6)  # dashes make nothing alike
+    close = difflib.get_close_matches(
+        bare, [name.strip("-") for name in names], cutoff=0.6
+    )  # dashes make nothing alike
     near += [name for name in names if name.strip("-") in close and name not in near]
     return f"did you mean {' or '.join(near[:3])}? " if near else ""

@@ -135,6 +135,7 @@ def test_a_lending_phase_beside_others_and_releases_is_between_its_parts_and_the
     assert alone.lower < refined.upper < 0.98 * swap.lower
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("adjacency", ADJACENCIES)
 def test_epsilon_and_delta_fall_and_agree_within_their_nodes(adjacency: str) -> None:
     """Each delta has nodes of its own; what they prove must still fall, and delta(epsilon(delta)) be about delta."""

@@ -249,6 +249,7 @@ def test_random_guesses_never_make_a_bound_of_any_reference_row_wrong(chance: Ch
     assert chance.proofs > 30
 
 
+@pytest.mark.long
 def test_random_guesses_never_make_a_bound_of_a_small_law_wrong(chance: Chance) -> None:
     check_laws(chance, range(36))
     assert chance.violations == []

@@ -325,7 +325,9 @@ def test_what_cannot_be_drawn_says_why_and_an_old_picture_does_not_pass_for_a_ne
     page = visit()
     whole(page, "epsilon-cap")
     page.evaluate("location.hash = 'dataset_size=1&poisson_batch_size=1&max_batch_size=1&steps=1&delta=0.1'")
-    shows(page, epsilon(filet.CappedPoisson(1, 1.0, 1), steps=1, delta=0.1))  # one cap in all: too few for a first picture
+    shows(
+        page, epsilon(filet.CappedPoisson(1, 1.0, 1), steps=1, delta=0.1)
+    )  # one cap in all: too few for a first picture
     label = page.locator("#view-epsilon-cap svg.chart[aria-label*='from 1 to 1 rows']")
     label.wait_for()
 
