@@ -51,6 +51,7 @@ def grid() -> Iterator[tuple[CappedPoisson, float, int, float]]:
 GRID = list(grid())
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("adjacency", ADJACENCIES)
 @pytest.mark.parametrize("part", range(4))
 def test_refined_is_never_above_swap_nor_swap_above_the_note(part: int, adjacency: str) -> None:

@@ -234,6 +234,7 @@ def check_view(chance: Chance, view: View, exact: Counted, epsilon: float) -> No
                 chance.violations.append((e, least, ratio))
 
 
+@pytest.mark.long
 def test_random_guesses_never_make_a_bound_of_a_reference_row_wrong(chance: Chance) -> None:
     check_rows(chance, COMPOSED[3::9])
     assert chance.violations == []
@@ -392,6 +393,7 @@ def noticed(chance: Chance) -> bool:
     return False
 
 
+@pytest.mark.long
 def test_a_proof_that_says_half_is_noticed(chance: Chance, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Evidence, "delta_bound", halved)
     check_rows(chance, COMPOSED[3::9])

@@ -376,6 +376,7 @@ def told_apart(p: float, sigma: float, steps: int, epsilon: float) -> float:
     return math.fsum(hits - misses)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("sigma", [0.03, 0.01, 0.001])
 @pytest.mark.parametrize(("p", "steps", "delta"), [
     (0.01, 2, 1e-3), (1e-4, 3, 1e-6), (1e-4, 10, 1e-6), (1e-4, 100, 1e-6), (1e-4, 1000, 1e-2), (0.01, 10, 1e-2)])  # fmt: skip
