@@ -53,12 +53,14 @@ def test_profiles_reproduce_the_table() -> None:
         assert abs(found - stored) <= mpf(10) ** -19 * stored
 
 
+@pytest.mark.long
 def test_closed_forms_and_laws_agree() -> None:
     for row in small(table("profiles"), 9):
         eps = float(row["epsilon"])
         assert abs(exact.profile(eps, **step(row)) - exact.law_profile(exact.law(**step(row)), eps)) < mpf(10) ** -40
 
 
+@pytest.mark.long
 def test_float_profiles_agree() -> None:
     for row in small(table("profiles"), 2):
         eps = float(row["epsilon"])

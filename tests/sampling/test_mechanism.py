@@ -235,6 +235,7 @@ SCHEMES = [
 ]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("scheme", SCHEMES, ids=lambda s: s.overflow.value)
 def test_the_noisy_sum_has_its_exact_law(scheme):
     """Kolmogorov-Smirnov against the exact mixture of Gaussians, on antipodal data, p-value 1e-4."""
