@@ -43,7 +43,8 @@ def test_guesses_are_corrected_once_for_like_rates() -> None:
     assert looks.correct((far, 1.3, 14_000)) > 0.0
     note = Looks(Target(3.0, 1e-5, Adjacency.ADD_REMOVE, Analysis.NOTE))
     note.correct((here, 1.9, 14_000))
-    assert note.correct((here, 1.8, 14_000)) == 0.0
+    assert note.correct((here, 1.89, 14_000)) == 0.0
+    assert note.correct((here, 1.8, 14_000)) > 0.0
     assert note.correct((near, 1.8, 14_000)) > 0.0
 
 
