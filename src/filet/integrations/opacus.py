@@ -25,7 +25,7 @@ except ImportError as error:
 from . import opacus_checkpoint
 from .opacus_accountant import CappedAccountant
 from .opacus_ghost import GhostTakesTurns, MaskedLoss
-from .opacus_turns import TakesTurns, Turn, TurnLoader
+from .opacus_turns import TakesTurns, Turn, TurnLoader, world_size
 from .torch import CappedPoissonBatchSampler, CappedPoissonLoader, physical_batches
 
 __all__ = ["CappedAccountant", "CappedPrivacyEngine"]
@@ -124,8 +124,7 @@ class CappedPrivacyEngine(PrivacyEngine):
     @property
     def physical_batches(self) -> int:
         """How many parts a rank gets every batch in."""
-        joined = torch.distributed.is_available() and torch.distributed.is_initialized()
-        rows = -(-self.scheme.max_batch_size // (torch.distributed.get_world_size() if joined else 1))
+        rows = -(-self.scheme.max_batch_size // world_size())
         return physical_batches(rows, self._draw["physical_batch_size"])
 
     def make_private(self, **arguments: Any) -> Any:
@@ -174,6 +173,14 @@ class CappedPrivacyEngine(PrivacyEngine):
             analysis=self.accountant.analysis,
         )
         return self.make_private(noise_multiplier=sigma, **arguments)
+
+    def get_epsilon(self, delta: float) -> float:
+        """Certified upper bound of epsilon for the steps so far; an accountant that missed one is a `StateError`."""
+        if self._loader is not None:
+            if self.accountant is not self._loader.turn.accountant:
+                raise StateError("the accountant was replaced and has not counted this run; leave it as it was made")
+            self._loader.turn.agree()
+        return float(self.accountant.get_epsilon(delta))
 
     def save_checkpoint(
         self,
@@ -238,7 +245,7 @@ class CappedPrivacyEngine(PrivacyEngine):
         loader, own = self._made()
         run = self._checked(state)
         self.accountant.load_state_dict(state[opacus_checkpoint.ACCOUNTANT])
-        loader.load_state_dict(run["loader"])
+        loader.restore(run["loader"])
         opacus_checkpoint.restore_noise(run, loader, own.generator)
 
     def _checked(self, state: Any) -> dict[str, Any]:
@@ -282,8 +289,8 @@ class CappedPrivacyEngine(PrivacyEngine):
         masked = type(f"Capped{kind.__name__}", (taking, kind), {"turn": turn})
         if isinstance(optimizer, DPOptimizer):
             optimizer = optimizer.original_optimizer
-        world_size = torch.distributed.get_world_size() if distributed else 1
-        options["expected_batch_size"] = self.scheme.expected_batch_size / world_size  # Opacus's is the loader's guess
+        # Opacus's own is the loader's guess.
+        options["expected_batch_size"] = self.scheme.expected_batch_size / (world_size() if distributed else 1)
         self._optimizer = masked(
             optimizer=optimizer,
             generator=self.secure_rng if self.secure_mode else noise_generator,
@@ -295,18 +302,17 @@ class CappedPrivacyEngine(PrivacyEngine):
     def _prepare_criterion(
         self, *, module: Any, optimizer: Any, criterion: Any, loss_reduction: str = "mean", **_: Any
     ) -> Any:
-        return MaskedLoss(module, optimizer.turn, optimizer.params, optimizer, criterion, loss_reduction)
+        return MaskedLoss(module, optimizer.turn, optimizer, criterion, loss_reduction)
 
 
 def _refuse_lonely_ranks(module: Any) -> None:
     """Ranks whose gradients nobody adds up would train a model each, on their shards, at the cost of one."""
-    joined = torch.distributed.is_available() and torch.distributed.is_initialized()
-    if not joined or torch.distributed.get_world_size() == 1:
+    if world_size() == 1:
         return
     if not isinstance(module, (DifferentiallyPrivateDistributedDataParallel, DistributedDataParallel)):
         raise InvalidArgumentError(
             f"module of type {type(module).__name__} is not distributed, but there are"
-            f" {torch.distributed.get_world_size()} ranks; wrap it in"
+            f" {world_size()} ranks; wrap it in"
             " opacus.distributed.DifferentiallyPrivateDistributedDataParallel"
         )
 

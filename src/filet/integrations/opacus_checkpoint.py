@@ -21,6 +21,7 @@ from .opacus_turns import TurnLoader
 
 NAME = "filet"
 ACCOUNTANT = "privacy_accountant_state_dict"  # Opacus's name for it
+NOISY = 0  # the rank whose noise is added to the sum of all ranks
 _VERSION = 1
 
 
@@ -66,7 +67,7 @@ def check(checkpoint: Any, accountant: CappedAccountant, loader: TurnLoader) -> 
 def restore_noise(state: Mapping[str, Any], loader: TurnLoader, generator: Any) -> None:
     """Go on with the saved state of the noise; other ranks than the one that saved it add none."""
     noise = state["noise"]
-    if noise is None or state["rank"] != loader.batch_sampler.sampler.rank:
+    if noise is None or loader.batch_sampler.sampler.rank != NOISY:
         return
     if generator is not None:
         generator.set_state(noise["generator"])
@@ -78,6 +79,11 @@ def restore_noise(state: Mapping[str, Any], loader: TurnLoader, generator: Any) 
 def check_noise(state: Mapping[str, Any], generator: Any, *, secure_mode: bool) -> None:
     """Raise unless the noise can go on from the same source."""
     noise = state["noise"]
+    if noise is not None and state["rank"] != NOISY:
+        raise StateError(
+            f"the checkpoint was saved by rank {state['rank']}, which adds no noise, so that the noise would begin again; save"
+            f" and load that of rank {NOISY}"
+        )
     if (noise is None) != secure_mode:
         raise StateError(f"the checkpoint is of a run with secure_mode={not secure_mode}; make the engine alike")
     if noise is not None and (noise["generator"] is None) != (generator is None):
