@@ -209,4 +209,4 @@ def test_ranks_that_join_late_are_at_different_steps_or_load_a_silent_ranks_chec
     for _, late, apart, silent in found:
         assert "there are 2 ranks, but there were 1 at make_private" in late
         assert "between steps 0 and 4; load the same checkpoint on all ranks" in apart
-        assert "saved by rank 1, which adds no noise" in silent
+        assert "saved by rank 1, which does not have this noise" in silent

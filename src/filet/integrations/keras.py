@@ -130,10 +130,6 @@ class CappedKerasTraining:
         self.adjacency = _checks.choice("adjacency", adjacency, Adjacency)
         self.analysis = _checks.choice("analysis", analysis, Analysis)
         self.noise_multiplier = self._noise(noise_multiplier, target_epsilon, target_delta)
-        if microbatch_size is not None and scheme.max_batch_size % microbatch_size:
-            raise InvalidArgumentError(
-                f"microbatch_size={microbatch_size} does not divide max_batch_size={scheme.max_batch_size}; pass a divisor"
-            )
         config = self._config(
             clipping_norm=clipping_norm,
             rescale_to_unit_norm=rescale_to_unit_norm,
@@ -147,8 +143,14 @@ class CappedKerasTraining:
         if model.built:
             model.optimizer.build(model.trainable_variables)  # so that a saved run can be loaded at once
 
-    def _config(self, **options: Any) -> _CappedConfig:
+    def _config(self, *, microbatch_size: int | None, **options: Any) -> _CappedConfig:
+        rows = self.scheme.max_batch_size
+        if microbatch_size is not None and rows % microbatch_size:
+            raise InvalidArgumentError(
+                f"microbatch_size={microbatch_size} does not divide max_batch_size={rows}; pass a divisor"
+            )
         return _CappedConfig(
+            microbatch_size=microbatch_size,
             epsilon=1.0,  # unused, as delta is: JAX Privacy's accounting, of other batches, has no say
             delta=1.0,
             batch_size=self.scheme.expected_batch_size,  # what the sum is divided by

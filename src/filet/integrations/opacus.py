@@ -22,7 +22,7 @@ try:
 except ImportError as error:
     raise MissingExtraError("Opacus is not installed; run: pip install 'filet[opacus]'") from error
 
-from . import opacus_checkpoint
+from . import opacus_checkpoint, opacus_sharded
 from .opacus_accountant import CappedAccountant
 from .opacus_ghost import GhostTakesTurns, MaskedLoss
 from .opacus_turns import TakesTurns, Turn, TurnLoader, world_size
@@ -31,7 +31,8 @@ from .torch import CappedPoissonBatchSampler, CappedPoissonLoader, physical_batc
 __all__ = ["CappedAccountant", "CappedPrivacyEngine"]
 
 _CLIPPING = ("flat", "per_layer")
-_GRAD_SAMPLE_MODES = ("hooks", "functorch", "ew", "ghost")
+_GRAD_SAMPLE_MODES = ("hooks", "functorch", "ew", "ghost", opacus_sharded.MODE)
+_TAKES_TURNS = {"ghost": GhostTakesTurns, opacus_sharded.MODE: opacus_sharded.ShardedTakesTurns}
 _COPIED = (
     "num_workers",
     "pin_memory",
@@ -114,6 +115,7 @@ class CappedPrivacyEngine(PrivacyEngine):
         }  # fmt: skip
         self._loader: TurnLoader | None = None
         self._optimizer: Any = None
+        self._sharded = False
         if key is None:
             warnings.warn(
                 "key=None draws a key that nobody knows: to resume this run, save checkpoints with include_key=True, or"
@@ -136,12 +138,16 @@ class CappedPrivacyEngine(PrivacyEngine):
         _allow("grad_sample_mode", arguments.get("grad_sample_mode", "hooks"), _GRAD_SAMPLE_MODES)
         _allow("poisson_sampling", arguments.get("poisson_sampling", True), (True,))
         _allow("batch_first", arguments.get("batch_first", True), (True,))
-        _refuse_lonely_ranks(arguments.get("module"))
+        module, mode = arguments.get("module"), arguments.get("grad_sample_mode", "hooks")
+        sharded = opacus_sharded.check_sharding(module, mode, arguments.get("loss_reduction", "mean"))
+        if not sharded:
+            _refuse_lonely_ranks(module)
         if self._optimizer is not None:
             raise InvalidArgumentError(
                 "this engine has a loader already, and a second one would draw the same batches; make a new engine with a"
                 " new key for every run"
             )
+        self._sharded = sharded
         try:
             return super().make_private(**arguments)
         except BaseException:
@@ -237,7 +243,9 @@ class CappedPrivacyEngine(PrivacyEngine):
     def state_dict(self, *, include_key: bool = False) -> dict[str, Any]:
         """Accountant, loader and noise: all but the model and its optimizer, for frameworks that save these themselves."""
         loader, own = self._made()
-        run = opacus_checkpoint.run_state(loader, own.generator, secure_mode=self.secure_mode, include_key=include_key)
+        run = opacus_checkpoint.run_state(
+            loader, own.generator, secure_mode=self.secure_mode, sharded=self._sharded, include_key=include_key
+        )
         return {opacus_checkpoint.NAME: run, opacus_checkpoint.ACCOUNTANT: self.accountant.state_dict()}
 
     def load_state_dict(self, state: Any) -> None:
@@ -251,7 +259,7 @@ class CappedPrivacyEngine(PrivacyEngine):
     def _checked(self, state: Any) -> dict[str, Any]:
         loader, own = self._made()
         run = opacus_checkpoint.check(state, self.accountant, loader)
-        opacus_checkpoint.check_noise(run, own.generator, secure_mode=self.secure_mode)
+        opacus_checkpoint.check_noise(run, loader, own.generator, secure_mode=self.secure_mode, sharded=self._sharded)
         return run
 
     def _made(self) -> tuple[TurnLoader, Any]:
@@ -281,11 +289,11 @@ class CappedPrivacyEngine(PrivacyEngine):
         noise_generator: Any = None,
         **options: Any,
     ) -> Any:
-        if distributed or grad_sample_mode == "ghost":
+        if distributed or grad_sample_mode in _TAKES_TURNS:
             _allow("clipping with several ranks or ghost clipping", clipping, ("flat",))
         kind = get_optimizer_class(clipping=clipping, distributed=distributed, grad_sample_mode=grad_sample_mode)
         turn = self._loader.turn if self._loader else None
-        taking = GhostTakesTurns if grad_sample_mode == "ghost" else TakesTurns
+        taking = _TAKES_TURNS.get(grad_sample_mode, TakesTurns)
         masked = type(f"Capped{kind.__name__}", (taking, kind), {"turn": turn})
         if isinstance(optimizer, DPOptimizer):
             optimizer = optimizer.original_optimizer

@@ -94,7 +94,7 @@ class GhostTakesTurns(TakesTurns):
 
     def _check_size(self, bound: float) -> None:
         """Raise if the sum is larger than that of clipped gradients can be, or not a number."""
-        size = float(torch.stack([p.grad.detach().norm() for p in self.params]).norm())
+        size, bound = self._size_and_bound(bound)
         if not math.isfinite(size):
             raise StateError(
                 "the gradients are not finite, perhaps because the model divides by zero on rows of zeros, the padding; use"
@@ -105,6 +105,9 @@ class GhostTakesTurns(TakesTurns):
                 f"the gradients have norm {size:.4g}, and clipped ones of this batch at most {bound:.4g}: something of the loss"
                 " bypasses the clipping, such as a penalty on the weights; use the optimizer's weight_decay"
             )
+
+    def _size_and_bound(self, bound: float) -> tuple[float, float]:
+        return float(torch.stack([p.grad.detach().norm() for p in self.params]).norm()), bound
 
     def _clips_to(self) -> float:
         return self._norm
