@@ -48,11 +48,11 @@ def test_opacus_killed_and_resumed(tmp_path):
 def test_ways_to_spend_a_budget_killed_and_resumed(tmp_path, script):
     # two runs of 20 steps: killed in the middle of the second
     options = ("--only", "note", "reject", "--steps", 20, "--seeds", 1, "--save-every", 10)
-    options = (tmp_path / "figure.png", *options)
-    whole, killed = survives(script, tmp_path, *options, kills=(30,), flag=("--checkpoint",))
+    figure = tmp_path / "figure.png"
+    whole, killed = survives(script, tmp_path, figure, *options, kills=(30,), flag=("--checkpoint",))
     assert len(whole) == 1
     assert killed == whole
-    assert (tmp_path / "figure.png").stat().st_size > 10_000
+    assert figure.stat().st_size > 10_000
 
 
 def test_jax_privacy_config_with_filets_batches_and_accountant_killed_and_resumed(tmp_path):

@@ -110,7 +110,7 @@ def resumed(rank):
 def noise(rank):
     """The noise of steps without any gradient, in all entries of all parameters, over its standard deviation."""
     made = sharded(noise=2.0, seed=rank)
-    engine, model, optimizer, criterion, run = made
+    _, model, optimizer, criterion, run = made
     found = []
     for x, y in run:
         optimizer.zero_grad()
