@@ -76,3 +76,14 @@ def test_hugging_face_killed_and_resumed(tmp_path):
     whole, killed = survives("train_huggingface.py", tmp_path, "--steps", 16, kills=(14, 25))
     assert len(whole) == 1
     assert killed == whole
+
+
+def test_training_from_beam_killed_and_resumed(tmp_path):
+    for folder in ("whole", "killed"):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "run.key").write_bytes(b"one key for both of them")
+        (tmp_path / folder / "run.key").chmod(0o600)
+    options = ("--batches", "files", "--steps", 30)
+    whole, killed = survives("train_from_beam.py", tmp_path, *options, kills=(10, 20), flag=("--folder",))
+    assert len(whole) == 1
+    assert killed == whole
