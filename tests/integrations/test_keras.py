@@ -122,7 +122,27 @@ def test_keras_counts_all_steps_where_the_best_weights_are_restored():
     assert taken == run.steps_taken == 3  # which of the three is kept depends on all of them
     cost = filet.account(SCHEME, noise_multiplier=1.0, steps=3, adjacency="zero-out").epsilon(1e-4)
     assert run.epsilon(1e-4) == cost
-    with pytest.raises(filet.StateError, match=r"set back to step 1 after 3 steps.*noise would be used again"):
+    # The weights are those of one step; the noise, the steps and what is saved are those of three.
+    plain = {steps: model() for steps in (1, 3)}
+    for steps, other in plain.items():
+        training(other).fit(ROWS, LABELS, steps_per_epoch=steps, verbose=0)
+    for one, two in zip(weights(made), weights(plain[1]), strict=True):
+        np.testing.assert_array_equal(one, two)
+    for one, two in zip(made.non_trainable_variables, plain[3].non_trainable_variables, strict=True):
+        np.testing.assert_array_equal(np.asarray(one.value), np.asarray(two.value))
+    run.fit(ROWS, LABELS, verbose=0)
+    assert run.steps_taken == 20
+
+
+def test_keras_refuses_to_go_on_from_a_model_that_was_set_back():
+    made = model()
+    run = training(made)
+    run.fit(ROWS, LABELS, steps_per_epoch=4, verbose=0)
+    before = made.get_weights()
+    run.fit(ROWS, LABELS, steps_per_epoch=5, verbose=0)
+    made.set_weights(before)
+    assert run.steps_taken == 9
+    with pytest.raises(filet.StateError, match=r"set back to step 4 after 9 steps.*noise would be used again"):
         run.fit(ROWS, LABELS, verbose=0)
 
 

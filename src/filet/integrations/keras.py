@@ -61,12 +61,13 @@ class CappedBatches(keras.utils.PyDataset):
         return x, y, batch.mask.astype(np.float32)
 
 
-class _CountsSteps(keras.callbacks.Callback):
-    """Counts the steps of one `fit`, whatever becomes of the model's weights."""
+class _Watch(keras.callbacks.Callback):
+    """Counts the steps of one `fit`, and keeps the state of the noise behind the last of them."""
 
     def __init__(self, each: int) -> None:
         super().__init__()
         self.steps = 0
+        self.state: list[Any] | None = None
         self._each, self._before = each, 0
 
     def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
@@ -74,6 +75,9 @@ class _CountsSteps(keras.callbacks.Callback):
 
     def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
         self.steps = self._before + batch + 1
+
+    def on_train_end(self, logs: Any = None) -> None:
+        self.state = [np.array(variable.value) for variable in self.model.non_trainable_variables[: len(_STATE)]]
 
 
 class CappedKerasTraining:
@@ -182,7 +186,7 @@ class CappedKerasTraining:
         return max(self._taken, self._own_steps())
 
     def _own_steps(self) -> int:
-        state = self.model.non_trainable_variables[:2]
+        state = self.model.non_trainable_variables[: len(_STATE)]
         if tuple(variable.name for variable in state) != _STATE:
             raise InvalidArgumentError(
                 f"the model's first untrained weights are {[variable.name for variable in state]}, where JAX Privacy keeps the"
@@ -215,20 +219,27 @@ class CappedKerasTraining:
         first = self._own_steps()
         if first < self._taken:
             raise StateError(
-                f"the model was set back to step {first} after {self._taken} steps, so that its noise would be used again; keep"
-                " it as it is, or make a new run, and account for both"
+                f"the model was set back to step {first} after {self._taken} steps, so that its noise would be used again; load"
+                " the weights into a new run, and account for both"
             )
         each = self._steps_per_epoch(first, epochs, steps_per_epoch)
         self.sampler[0].take((x, y))  # what does not fit is refused here, not at the first step
         batches = CappedBatches(x, y, self.sampler, first)
-        counter = _CountsSteps(each)
-        options["callbacks"] = [counter, *keras.tree.flatten(options.get("callbacks") or [])]
+        watch = _Watch(each)  # the first callback, before others change the weights
+        options["callbacks"] = [watch, *keras.tree.flatten(options.get("callbacks") or [])]
         try:
             return type(self.model).fit(
                 self.model, batches, epochs=epochs, steps_per_epoch=each, shuffle=False, **options
             )
         finally:
-            self._taken = first + counter.steps
+            self._taken = first + watch.steps
+            self._keep_state(watch.state)
+
+    def _keep_state(self, state: list[Any] | None) -> None:
+        """Where a callback has set the model back to earlier weights, the number of steps and the noise go on."""
+        if state is not None and self._own_steps() < self._taken == int(state[1].item()):
+            for variable, value in zip(self.model.non_trainable_variables, state, strict=False):
+                variable.assign(value)
 
     def _steps_per_epoch(self, first: int, epochs: int, given: int | None) -> int:
         """The steps of an epoch, if the run has as many left."""

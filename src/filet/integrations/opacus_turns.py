@@ -59,7 +59,7 @@ class Turn:
                 " checkpoint with load_checkpoint of the engine"
             )
 
-    def agree_with_ranks(self, device: Any) -> None:
+    def agree_with_ranks(self, params: Any) -> None:
         """Raise unless all ranks are about to take the same physical batch of the run that they began together."""
         ranks = world_size()
         if ranks != self.ranks:
@@ -70,7 +70,7 @@ class Turn:
         if ranks == 1:
             return
         count = self.step * self.parts + self.part
-        ends = torch.tensor([count, -count], device=device)
+        ends = torch.tensor([count, -count], device=params[0].device)
         distributed.all_reduce(ends, op=distributed.ReduceOp.MAX)
         last, first = int(ends[0]) // self.parts, -int(ends[1]) // self.parts
         if int(ends.sum()):
@@ -178,7 +178,7 @@ class TakesTurns:
 
     def pre_step(self, closure: Any = None) -> Any:
         drawn = self.turn.take()
-        self.turn.agree_with_ranks(self.params[0].device)
+        self.turn.agree_with_ranks(self.params)
         if drawn.part == 0:
             self._forget_sum()
         self._mask_padding(drawn)
