@@ -64,7 +64,7 @@ def test_old_pickles_mean_what_they_meant() -> None:
     # States of version 1 kept the sum of Gaussian releases only; it may be rounded up, and no more.
     assert old["accountant"].phases == new["accountant"].phases
     for name in ("accountant", "curve"):
-        assert new[name].epsilon(1e-4) <= old[name].epsilon(1e-4) <= new[name].epsilon(1e-4) * (1 + 1e-9)
+        assert old[name].epsilon(1e-4) == pytest.approx(new[name].epsilon(1e-4), rel=1e-9)
     assert old["plan"].best.name == "reject"
     assert str(old["error"]) == "no bound"
 

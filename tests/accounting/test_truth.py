@@ -134,7 +134,7 @@ class Chance:
             patch.setattr(module, "guess_epsilon", lambda *_: self.scale(-4, 2))
             patch.setattr(module, "guess_log_delta", lambda *_: float(-self.rng.exponential() * 20.0))
             patch.setattr(module, "focus", self.focus)
-        patch.setattr(stretches.Chart, "cover", self.cover)
+        patch.setattr(stretches.Chart, "cover", lambda chart, epsilons: self.cover(chart, epsilons))
         patch.setattr(stretches, "_charted", self.charted)
         patch.setattr(refinement, "saddle_point", lambda *_: self.scale(-4, 2))
         patch.setattr(refinement, "bulk_focus", lambda *_: self.focus() if self.rng.random() < 0.5 else None)

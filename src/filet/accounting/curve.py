@@ -219,7 +219,8 @@ class PrivacyCurve:
         """
         from .certificate import certificate
 
-        return certificate(self, delta, max_seconds=max_seconds, max_bytes=max_bytes, progress=progress)
+        one = _one("delta", _checks.delta_array(delta))
+        return certificate(self, one, max_seconds=max_seconds, max_bytes=max_bytes, progress=progress)
 
     @property
     def overflow(self) -> float:

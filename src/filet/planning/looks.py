@@ -17,7 +17,7 @@ _CLOSE = 3e-6
 _HARDLY = 1e-3
 _SLOPE = 1.2  # of the scale below, in units of its value, before anything is known
 _LONGEST = 1.0  # of one step of the secant method
-_ALIKE = 0.3  # in the logarithm of the probability
+_ALIKE, _ALIKE_LENT = 0.03, 0.3  # in the logarithm of the probability: guesses err alike
 
 
 class Looks:
@@ -37,8 +37,9 @@ class Looks:
     def correct(self, run: Run) -> float:
         """Allow for how far guesses are off at runs like this one, by a quick look; how much that has changed."""
         place, lends = math.log(run[0].sampling_probability), run[0].overflow is Overflow.TRUNCATE
-        if self.target.analysis is Analysis.REFINED and lends and abs(place - self._corrected_at) < _ALIKE:
-            return 0.0  # quick looks at what is lent are dear, and guesses of it err alike
+        dear = self.target.analysis is Analysis.REFINED and lends
+        if abs(place - self._corrected_at) < (_ALIKE_LENT if dear else _ALIKE):
+            return 0.0
         quick = self.target.curve(*run).quick_delta(self.target.epsilon)
         if not 0.0 < quick < 1.0:
             return math.inf

@@ -123,6 +123,7 @@ def test_values_after_the_last_node_are_counted_as_an_error(monkeypatch: pytest.
     plan = LinePlan(2.0, 1e-3, 20.0, 40.0, np.array([0.0, 1.0, 4.0]))
     whole = Line(composition, plan)
     assert whole.u.size > 20_000
+    monkeypatch.setattr(module, "_SPARE_NODES", 700)
     for most in (1_000, 3_000, 10_000):
         monkeypatch.setattr(module, "_MOST_NODES", most)
         few = Line(composition, plan)
@@ -133,6 +134,8 @@ def test_values_after_the_last_node_are_counted_as_an_error(monkeypatch: pytest.
             assert gap <= few.truncation
     two = Composition(blocks([(ATOMS, 2), (OTHER, 2)]))
     assert Line(two, plan).u.size == 5_000  # phases share the budget
+    monkeypatch.setattr(module, "_SPARE_NODES", 6_000)
+    assert Line(two, plan).u.size == 6_000  # but very many of them would leave too little to each
 
 
 def test_the_transform_of_many_steps_dies_out_before_the_smoothing() -> None:

@@ -15,7 +15,7 @@ from .loss_law import Array
 from .transform import Complex
 
 _MANY_NODES = 100  # from here on it pays to look where the transform dies out
-_MOST_NODES = 400_000
+_MOST_NODES, _SPARE_NODES = 400_000, 6_000  # of all phases together, and for each in any case
 _LARGEST_CURVED_SHIFT = 0.1
 
 
@@ -129,7 +129,7 @@ class Line:
             if cut < limit:
                 self.truncation += largest * bound * (1.0 / cut + w / cut**2) / math.pi
                 limit, left_out = cut, bound
-        most = max(6_000, _MOST_NODES // self.composition.rows)
+        most = max(_SPARE_NODES, _MOST_NODES // self.composition.rows)
         count = most if not limit / w < most else math.ceil(limit / w) + 1
         if count >= most:
             count, limit, left_out = most, most * w, 1.0

@@ -70,9 +70,10 @@ class Evidence:
             log_scale = line.log_unit(e) - log_delta
             scale = np.exp(np.where(log_scale <= 700.0, log_scale, np.nan))
             off = reading.error if above else -reading.error - reading.alias - reading.excess
-            bound = bound + scale * (reading.value + off)
-            slope = slope + scale * reading.slope
-            error = error + scale * (reading.error + reading.alias)
+            with np.errstate(invalid="ignore"):  # where aliases are not bounded, nothing is proven
+                bound = bound + scale * (reading.value + off)
+                slope = slope + scale * reading.slope
+                error = error + scale * (reading.error + reading.alias)
         return Verdict(np.where(np.isfinite(bound), bound, np.nan)[()], slope, error)
 
 

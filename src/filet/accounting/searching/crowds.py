@@ -22,7 +22,7 @@ from ..terms import Bounds
 from .budget import Budget
 from .grids import Focus, equal_cells, fitted_cells
 from .guesses import focus
-from .lending_crowds import model
+from .lending_crowds import model, nodes_of_one
 from .lending_shares import Laws, Query, look
 from .newton import narrow
 from .refinement import Direction, Look, Part, wide
@@ -114,17 +114,18 @@ class Scouts:
         query = Query(sum(part.steps for part in parts), log_delta)
         first = [parts[group[0]] for group in found]
         looks = [look(part.step, query) if part.step else None for part in first]
-        rough = [model(seen, query).laws([seen.shares.step], query)[0] if seen else None for seen in looks]
-        few = [Part(part.law, sum(parts[number].steps for number in group))
+        nodes = nodes_of_one(len(parts))
+        rough = [model(seen, query, count=nodes).laws([seen.shares.step], query)[0] if seen else None for seen in looks]
+        few = [Part(part.law, sum(parts[number].steps for number in group), part.step)
                for part, group in zip(first, found, strict=True)]  # fmt: skip
         seen = [lent or equal_cells(part.law, reach, 0.1) for lent, part in zip(rough, few, strict=True)]
         self.forward = Few(few, gaussian, seen, delta)
-        back = [Part(part.law.reversed(), part.steps) for part in few]
+        back = [Part(part.law.reversed(), part.steps, part.step) for part in few]
         self.back = Few(back, gaussian, [one.reversed() for one in seen], delta)
         self.lent: list[Laws | None] = [None] * len(parts)
         for one, group in zip(looks, found, strict=True):
             if one:
-                better = model(one, query, self.forward.focus, self.back.focus)
+                better = model(one, query, self.forward.focus, self.back.focus, nodes)
                 steps = [step for number in group if (step := parts[number].step)]
                 for number, law in zip(group, better.laws(steps, query), strict=True):
                     self.lent[number] = law

@@ -18,7 +18,10 @@ from ..terms import Adjacency
 from .grids import Focus
 from .lending_shares import KNOTS, Laws, Query, Seen, Shares, improved, places, rare, resolved, settle, symmetric
 
-_NODES = 100  # for each direction
+_NODES, _NODES_OF_ALL = (
+    (100, 400),
+    120_000,
+)  # for each direction: of one step, from fewest to most, and of all steps together
 _AROUND = 12  # near a loss that may decide alone
 _AT_ONCE = 40_000  # nodes times lenders, a size that fits the processor's cache
 _FEWEST = 6  # lenders; and two for every unit of noise: more gain less than a part in ten thousand
@@ -112,11 +115,18 @@ def _dominating(loss: Array, found: Array, owner: np.ndarray, query: Query) -> l
     return [dominating(*pair) for pair in zip(nodes, parts, strict=True)]
 
 
-def model(seen: Seen, query: Query, forward: Focus | None = None, back: Focus | None = None) -> Model:
-    """What to lend at steps like the one that was looked at, on nodes that suit both directions."""
-    fine = seen.nodes(query, forward, _NODES, _AROUND, back=False)
+def nodes_of_one(steps: int) -> int:
+    """How many nodes each of so many steps may have: fewer where there are very many, as each of them costs."""
+    return min(max(_NODES_OF_ALL // steps, _NODES[0]), _NODES[1])
+
+
+def model(
+    seen: Seen, query: Query, forward: Focus | None = None, back: Focus | None = None, count: int = _NODES[0]
+) -> Model:
+    """What to lend at steps like the one that was looked at, on `count` nodes for each direction that suit both."""
+    fine = seen.nodes(query, forward, count, _AROUND, back=False)
     loss = [fine, fine[-1] * _FURTHER]
-    other = fine if symmetric(seen.shares.step) else seen.nodes(query, back, _NODES, _AROUND, back=True)
+    other = fine if symmetric(seen.shares.step) else seen.nodes(query, back, count, _AROUND, back=True)
     both = np.concatenate([*loss, -other, -other[-1] * _FURTHER])
     both = np.unique(both[np.isfinite(both)])
     return Model(seen.shares, both[np.append(True, np.diff(both) > _LEAST_GAP)])
