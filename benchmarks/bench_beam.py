@@ -81,11 +81,10 @@ def measure(size: int, steps: int) -> dict[str, Any]:
         write_key_file(Path(folder, "key"))
         write = WriteBatches(Path(folder, "out"), scheme, steps, KeyFile(str(Path(folder, "key"))))
         shuffled = count_shuffled()
-        watch = Watch()
-        clock, used = time.perf_counter(), processor_seconds()
-        run_job(ReadExamples(str(Path(folder, "in", "*.parquet"))), write, PipelineOptions([*OPTIONS]))
-        seconds, used = time.perf_counter() - clock, processor_seconds() - used
-        watch.stop()
+        with Watch() as watch:
+            clock, used = time.perf_counter(), processor_seconds()
+            run_job(ReadExamples(str(Path(folder, "in", "*.parquet"))), write, PipelineOptions([*OPTIONS]))
+            seconds, used = time.perf_counter() - clock, processor_seconds() - used
         compare(Path(folder, "out"), scheme, read_key_file(Path(folder, "key")), examples(size))
         drawn = sum(batch.size for batch in scheme.sampler(read_key_file(Path(folder, "key"))).batches(steps))
         written = sum(path.stat().st_size for path in Path(folder, "out").iterdir())
@@ -152,7 +151,10 @@ class Watch:
         Path("/proc/self/clear_refs").write_text("5")  # from now on: the data set was made in this process
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._look)
+
+    def __enter__(self) -> Watch:
         self._thread.start()
+        return self
 
     def _look(self) -> None:
         while not self._over.wait(0.25):
@@ -160,7 +162,7 @@ class Watch:
             for child in children("self"):
                 self._peaks["workers"] = max(self._peaks["workers"], peak_mb(child))
 
-    def stop(self) -> None:
+    def __exit__(self, *_: object) -> None:
         self._over.set()
         self._thread.join()
 
