@@ -43,9 +43,10 @@ from filet.accounting.searching import (
 )
 from filet.accounting.searching.budget import Budget
 from filet.accounting.searching.crowds import MANY, Crowd
+from filet.accounting.searching.exact import Exact
 from filet.accounting.searching.lending_crowds import Model
 from filet.accounting.searching.lending_shares import Query
-from filet.accounting.searching.refinement import Direction, Exact, Part
+from filet.accounting.searching.refinement import Direction, Part
 
 COMPOSED = rows("composed.csv")
 SLACK = 1e-9
