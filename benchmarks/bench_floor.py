@@ -78,7 +78,7 @@ STAGES = {
     "transform": [PROVING + "composition:Tilted.transform"],
     "decay": [PROVING + "composition:Composition.decays_after"],
     "spectrum": [PROVING + "composition:Composition.spectrum"],
-    "read": [PROVING + "line:Line.read", PROVING + "line:Line.log_values"],
+    "read": [PROVING + "line:Line.read", SEARCHING + "guesses:log_values"],
 }
 # What separates the directions; "other direction" is everything in the second of these.
 DIRECTIONS = {

@@ -85,8 +85,8 @@ def library_bound(draw: Draw, eps: np.ndarray) -> np.ndarray:
     """
     scheme, sigma, adjacency = draw.scheme, draw.config.sigma, Adjacency(draw.config.adjacency)
     law = loss_law(scheme, sigma, adjacency, Analysis(draw.analysis))
-    forward = law.profile(eps)
-    reverse = forward if draw.config.adjacency == "replace-one" else law.reversed().profile(eps)
+    forward, _ = law.profile(eps)
+    reverse = forward if draw.config.adjacency == "replace-one" else law.reversed().profile(eps)[0]
     refined = draw.analysis == "refined"
     step = lending_step(scheme, sigma, adjacency, lenders(scheme.max_batch_size, sigma)) if refined else None
     if step is not None:

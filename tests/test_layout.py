@@ -42,8 +42,8 @@ __main__
 integrations.dp_accounting_events integrations.dp_accounting_losses integrations.dp_accounting
 integrations.jax integrations.jax_privacy_bands integrations.jax_privacy
 integrations.jax_privacy_plans integrations.grain integrations.keras integrations.torch_padding integrations.torch
-integrations.opacus_accountant integrations.opacus_turns integrations.opacus_ghost integrations.opacus_checkpoint
-integrations.opacus integrations.huggingface
+integrations.opacus_accountant integrations.opacus_turns integrations.opacus_ghost integrations.opacus_sharded
+integrations.opacus_checkpoint integrations.opacus integrations.huggingface
 integrations.beam_keys integrations.beam_records integrations.beam_formats integrations.beam_reading integrations.beam_index
 integrations.beam_examples integrations.beam_join integrations.beam_files integrations.beam
 """.split()  # noqa: SIM905, a list of words

@@ -133,7 +133,7 @@ def of_damaged_law(damage: Callable[[LossLaw], LossLaw]) -> Bound:
     def bound(draw: Draw, eps: np.ndarray) -> np.ndarray:
         adjacency, analysis = Adjacency(draw.config.adjacency), Analysis(draw.analysis)
         law = damage(loss_law(draw.scheme, draw.config.sigma, adjacency, analysis))
-        return np.concatenate([law.profile(eps), law.reversed().profile(eps)])
+        return np.concatenate([law.profile(eps)[0], law.reversed().profile(eps)[0]])
 
     return bound
 

@@ -26,7 +26,9 @@ def discrete_profile(law: Discrete, epsilon: np.ndarray) -> np.ndarray:
 
 def check(cells: Cells) -> tuple[Discrete, Discrete]:
     above, below = discretise_above(cells), discretise_below(cells)
-    exact = cells.law.profile(EPSILON)
+    assert np.isfinite(above.loss).all()
+    assert np.isfinite(below.loss).all()
+    exact, _ = cells.law.profile(EPSILON)
     assert (discrete_profile(above, EPSILON) >= exact * (1 - 1e-9)).all()
     assert (discrete_profile(below, EPSILON) <= exact * (1 + 1e-9) + 1e-300).all()
     total = math.fsum(np.exp(above.log_mass)) + above.infinite  # infinite masses are rounded up
@@ -54,6 +56,54 @@ def test_discrete_laws_bracket_the_profile_and_conserve_mass(
         check(equal_cells(one, 9.0, 0.1))
 
 
+def q_mass(law: Discrete) -> float:
+    return math.fsum(np.exp(law.log_mass - law.loss))
+
+
+@pytest.mark.parametrize("sigma", [0.4, 1.0, 5.0])
+@pytest.mark.parametrize("adjacency", list(Adjacency))
+def test_cells_keep_their_mass_under_q(adjacency: Adjacency, sigma: float) -> None:
+    """Above it is split, below it is merged, and either way it is all there: that is what makes the bounds tight."""
+    law = loss_law(CappedPoisson(100, 0.5, 60), sigma, adjacency, Analysis.REFINED)
+    for one in (law, law.reversed()):
+        cells = equal_cells(one, 12.0, 0.1)
+        assert q_mass(discretise_above(cells)) == pytest.approx(1.0, rel=1e-9)
+        assert q_mass(discretise_below(cells)) == pytest.approx(1.0, rel=1e-9)
+
+
+@pytest.mark.parametrize("edges", [[-0.5, 0.3, 1.0], [0.2], []])
+def test_heavy_cells_at_the_ends_are_rounded_up_and_keep_what_q_has(edges: list[float]) -> None:
+    """From -inf all of P goes to the first edge; to +inf as much stays at the last as Q accounts for."""
+    law = loss_law(CappedPoisson(100, 0.4, 100), 0.7, Adjacency.ADD_REMOVE, Analysis.REFINED)
+    for one in (law, law.reversed()):
+        cells = cut(one, [np.array(edges)])
+        loss, p, q, _ = cells.cuts[0].ordered()
+        above, below = check(cells)
+        first = p[0] * math.exp(-loss[1]) if edges else 0.0
+        inner = math.fsum(q[1:])
+        assert q_mass(above) == pytest.approx(first + inner, rel=1e-9)
+        assert q_mass(below) == pytest.approx(1.0, rel=1e-9)
+        kept = q[-1] * math.exp(loss[-2]) if edges else 0.0
+        assert above.infinite == pytest.approx(p[-1] - kept, rel=2e-9, abs=1e-299)
+        assert above.infinite > (p[-1] - kept) * (1 + 0.9e-9) or not edges
+
+
+def test_digits_that_are_not_trusted_keep_nothing_at_the_last_edge() -> None:
+    x, loss = np.array([-math.inf, 0.0, math.inf]), np.array([-math.inf, 690.0, math.inf])
+    p, q = np.array([0.5, 0.5]), np.array([1.0, 1e-295])
+    law = usual_law()
+    made = discretise_above(Cells(LossLaw(law.pieces), [Cut(x, loss, p, q, p - q, True)]))
+    assert made.infinite >= 0.5
+    assert list(made.loss) == [690.0]
+
+
+def test_losses_out_of_order_by_rounding_are_put_in_order() -> None:
+    x, mass = np.arange(4.0), np.ones(3) / 3
+    for loss, increasing in (([0.0, 1.0, 1.0 - 1e-16, 2.0], True), ([2.0, 1.0 - 1e-16, 1.0, 0.0], False)):
+        ordered, *_ = Cut(x, np.array(loss), mass, mass, 0.0 * mass, increasing).ordered()
+        assert list(ordered) == [0.0, 1.0, 1.0, 2.0]
+
+
 @pytest.mark.parametrize("seed", range(12))
 def test_any_cells_bracket_the_profile(seed: int) -> None:
     """One cell, or many at random places, some twice and some outside the piece."""
@@ -76,6 +126,10 @@ def test_edges_are_put_in_order_and_those_outside_are_left_out() -> None:
     made = cut(law, edges).cuts[bounded]
     high = law.pieces[bounded].high
     assert list(made.x) == [-math.inf, *[x for x in (-2.0, 0.25, 1.0, 3.0) if x < high], high]
+    jumbled = cut(law, [np.array([-2.0, 0.25, -1.0]) for _ in law.pieces]).cuts[bounded]
+    assert list(jumbled.x) == [-math.inf, -2.0, -1.0, *[x for x in (0.25,) if x < high], high]
+    with pytest.raises(ValueError, match="shorter"):
+        cut(law, edges[:-1])
     loss, p, _, _ = made.ordered()
     assert (np.diff(loss) >= 0).all()
     assert p.sum() == pytest.approx(float(law.pieces[bounded].masses(made.x[[0, -1]])[0][0]), rel=1e-12)
@@ -89,6 +143,7 @@ def test_exchanging_p_and_q_exchanges_the_cells() -> None:
     direct = cut(law.reversed(), [one.x[1:-1] for one in cells.cuts])
     for one, other in zip(back.cuts, direct.cuts, strict=True):
         assert one.increasing == other.increasing
+        assert list(one.x) == list(other.x)
         assert one.p == pytest.approx(other.p, rel=1e-12, abs=1e-300)
         assert one.q == pytest.approx(other.q, rel=1e-12, abs=1e-300)
         assert one.loss == pytest.approx(other.loss, rel=1e-9, abs=1e-12)

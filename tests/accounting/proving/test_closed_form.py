@@ -72,6 +72,12 @@ def test_rounded_arguments_of_a_tail_are_allowed_for_or_nothing_is_said(mu: floa
     assert float(lower[0]) <= exact_gaussian(mu, epsilon) <= float(upper[0])
 
 
+def test_where_rounding_could_take_a_tenth_of_a_tail_nothing_is_known() -> None:
+    mu = 3e14
+    lower, upper = Gaussian(mu**2, mu**2).delta_bounds(np.array([mu * mu / 2]))
+    assert (lower[0], upper[0]) == (0.0, 1.0)
+
+
 def test_without_a_shift_nothing_is_lost() -> None:
     assert gaussian_log_delta(0.0, 0.0) == -math.inf
 
@@ -79,7 +85,7 @@ def test_without_a_shift_nothing_is_lost() -> None:
 def test_one_step_is_its_profile_with_every_error_outward() -> None:
     law, epsilon = usual_law(), np.array([0.0, 0.2, 1.0, 50.0])
     rough = LossLaw(law.pieces, law.atoms, 1e-9, 1e-6)
-    value, error = rough.profile_and_error(epsilon)
+    value, error = rough.profile(epsilon)
     lower, upper = OneStep(rough).delta_bounds(epsilon)
     assert (lower == np.maximum(value * (1 - 1e-12 - 20e-6) - error, 0.0)).all()
     assert (upper == value * (1 + 1e-12 + 20e-6) + error + 1e-9 + UNDERFLOW).all()
@@ -88,6 +94,8 @@ def test_one_step_is_its_profile_with_every_error_outward() -> None:
     part = LossLaw(law.pieces, law.atoms, 1e-9, 1e-6, whole=False)  # lost weights could lower its losses
     assert (OneStep(part).delta_bounds(epsilon)[0] == 0.0).all()
     assert (OneStep(part).delta_bounds(epsilon)[1] == upper).all()
+    unknown = LossLaw(law.pieces, law.atoms, 1e-9, math.inf)  # no number is left to speak of
+    assert [one.tolist() for one in OneStep(unknown).delta_bounds(epsilon[:3])] == [[0.0] * 3, [1.0] * 3]
     lost = LossLaw(law.pieces, law.atoms, 1.0)
     assert (OneStep(lost).delta_bounds(epsilon)[1] == 1.0).all()
 
@@ -126,5 +134,9 @@ def test_one_step_of_a_discrete_loss_is_its_sum_with_every_error_outward() -> No
             assert low <= exact  # infinite losses prove nothing from below
             assert exact + mp.mpf(1e-6) <= high
             assert high - low <= 1.01e-6 + 3e-9 * high
+            assert high >= (exact + mp.mpf(1e-6)) * (1 + mp.mpf(0.9e-9))
+            assert low <= max(exact - mp.mpf(0.9e-9) * exact, 0)
+    finite = Discrete(law.loss, law.log_mass, 0.0, 0.0)
+    assert HullStep(finite).delta_bounds(np.array([50.0]))[1][0] == UNDERFLOW
     certain = Discrete(np.array([40.0]), np.zeros(1), 0.5, 0.0)
     assert HullStep(certain).delta_bounds(np.zeros(1))[1][0] == 1.0

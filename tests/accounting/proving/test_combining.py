@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import math
+from fractions import Fraction
 
 import mpmath as mp
+import numpy as np
 import pytest
 from scipy.special import ndtr, ndtri
 
 from filet import Bounds
 from filet.accounting.proving.closed_form import gaussian_log_delta
-from filet.accounting.proving.combining import added, chance, exposed, power, union_cost, worse
+from filet.accounting.proving.combining import added, chance, exposed, power, squared_shift, union_cost, worse
 
 
 def test_the_guarantee_is_the_worse_of_both_orders() -> None:
@@ -39,6 +41,15 @@ def test_a_chance_contains_every_exponent_within_its_error(exponent: float) -> N
     assert 0.0 <= found.lower <= found.upper <= 1.0
     if 0.0 < exponent < 1.0:
         assert found.upper - found.lower < 3e-11 * found.upper
+
+
+@pytest.mark.parametrize("releases", [[(0.3, 7)], [(1.7, 1000), (1e-3, 1), (0.1, 3)], [(1e9, 1)] * 50])
+def test_squared_shifts_are_added_and_rounded_outward(releases: list[tuple[float, int]]) -> None:
+    found = squared_shift(iter(releases))
+    exact = sum(count / Fraction(sigma) ** 2 for sigma, count in releases)
+    assert exact * (1 - Fraction(2e-15)) < Fraction(found.lower) < exact * (1 - Fraction(2e-16))
+    assert exact * (1 + Fraction(2e-16)) < Fraction(found.upper) < exact * (1 + Fraction(2e-15))
+    assert squared_shift([]) == Bounds(0.0, 0.0)
 
 
 def test_outcomes_that_count_fully_add_to_the_upper_bound_and_raise_the_lower() -> None:
@@ -93,3 +104,11 @@ def test_tiny_rates_do_not_cancel(rate: float) -> None:
         )
     found = power(rate, points, points)
     assert exact <= found <= exact * (1 + mp.mpf(10) ** -14)
+
+
+def test_several_rates_are_answered_as_each_alone_and_far_points_say_nothing() -> None:
+    rates = np.array([1e-9, 0.01, 0.3, 0.9])
+    together = power(rates, table(1.0), table(2.0))
+    assert together.tolist() == [power(rate, table(1.0), table(2.0)) for rate in rates.tolist()]
+    far = [(701.0, 0.0)]
+    assert power(rates, far, far).tolist() == [1.0] * 4

@@ -9,6 +9,7 @@ import pytest
 from tests.accounting.laws import FEW, KINDS, LONG, OTHER, SMALL, random_law, usual_law
 
 from filet.accounting.proving import composition as module
+from filet.accounting.proving import transform
 from filet.accounting.proving.cells import Discrete, discretise_above
 from filet.accounting.proving.composition import Block, Composition, blocks
 from filet.accounting.searching.grids import equal_cells
@@ -88,6 +89,25 @@ def test_phases_in_blocks_compose_as_they_do_one_by_one(cap: float, jump: bool, 
                 bound = one.rounding + other.rounding
                 assert (np.abs(one.values - other.values) <= bound).all()
                 assert one.rounding == pytest.approx(other.rounding, rel=0.2)
+
+
+@pytest.mark.parametrize("jump", [False, True])
+def test_slices_of_a_block_change_nothing(monkeypatch: pytest.MonkeyPatch, jump: bool) -> None:
+    """Few phases, and few tilts, at a time, as the cache takes them."""
+    laws, cap = phases(3, 12), 0.8 if jump else math.inf
+    with np.errstate(all="ignore"):
+        whole = Composition(blocks(laws), 0.3, cap, jump)
+        log_mgf, spectrum = whole.log_mgf(TILTS), whole.spectrum(0.7, 0.2, 40)
+        made = blocks(laws)
+        monkeypatch.setattr(module, "_BLOCK", 120)  # three phases, at 40 frequencies
+        monkeypatch.setattr(transform, "_CACHED", 1000)
+        sliced = Composition(made, 0.3, cap, jump)
+        assert [rows.stop - rows.start for rows in sliced.tilted(0.7)[0].slices(40)] == [3] * 4
+        assert sliced.log_mgf(TILTS) == pytest.approx(log_mgf, rel=1e-14)
+        found = sliced.spectrum(0.7, 0.2, 40)
+    assert (found.log_scale, found.centre) == pytest.approx((spectrum.log_scale, spectrum.centre), rel=1e-14)
+    assert (np.abs(found.values - spectrum.values) <= 1e-13).all()
+    assert found.rounding == pytest.approx(spectrum.rounding, rel=1e-9)
 
 
 def mixed(steps: tuple[int, int]) -> list[tuple[Discrete, int]]:

@@ -12,6 +12,7 @@ from tests import lending_cases as cases
 from tests.enumeration import ADJACENCIES
 from tests.reference import lending as reference
 
+from filet._rounding import EXTENDED_UNIT, UNIT
 from filet.accounting.proving import lending
 from filet.accounting.proving.cells import Discrete
 from filet.accounting.proving.hull import check, dominating, profile, reverse, vertices
@@ -99,6 +100,51 @@ def test_nodes_that_prove_nothing_are_left_out() -> None:
     assert law.infinite == pytest.approx(0.01, rel=1e-9)
 
 
+def test_nodes_with_too_few_digits_and_nodes_on_a_chord_are_no_vertices() -> None:
+    for loss, part, kept in (
+        ([0.0, 1.0], [0.4, 1e-300], [0.0]),  # nearly denormal
+        ([0.0, 100.0], [0.4, math.exp(-550.0)], [0.0]),  # so is its mass under Q
+        ([0.0, 100.0], [0.4, math.exp(-500.0)], [0.0, 100.0]),
+        ([0.0, 1.0], [0.4, 0.4], [0.0]),  # no lower than the last
+        ([0.0, math.log(2.0)], [0.75, 0.5], [math.log(2.0)]),  # on the chord from (0, 1)
+    ):
+        assert list(vertices(np.array(loss), np.array(part))[0]) == kept
+
+
+def test_values_are_rounded_up() -> None:
+    """Below a = 1 a value is 1 - a and its part: neither may be lost to rounding."""
+    rng = np.random.default_rng(3)
+    for _ in range(300):
+        loss, part = -float(10 ** rng.uniform(-18, 1)), float(10 ** rng.uniform(-18, -0.5))
+        kept, hull = vertices(np.array([loss]), np.array([part]))
+        if kept.size:
+            with mp.workdps(60):
+                exact = -mp.expm1(mpf(loss)) + mpf(part)
+                assert exact <= mpf(float(hull[0])) <= exact * (1 + mpf(10) ** -15)
+
+
+def test_masses_are_raised_by_the_rounding_of_their_logarithms() -> None:
+    loss, part = np.array([-20.0, 0.0, 250.0]), np.array([1e-30, 0.3, 1e-100])
+    law, (kept, hull) = dominating(loss, part), vertices(loss, part)
+    assert list(kept) == [-20.0, 0.0, 250.0]
+    spare = 8 * UNIT * (float(np.abs(law.log_mass).max()) + 500.0 + 32.0)
+    assert law.infinite / hull[-1] - 1.0 == pytest.approx(spare, rel=0.01, abs=0.0)
+    assert law.weight_error == 0.0
+    assert law.whole
+
+
+def test_the_rounding_of_a_profile_is_taken_off() -> None:
+    large = Discrete(np.array([300.0]), np.array([-300.0]), 0.0, 0.0)
+    loss = np.linspace(0.0, 1.0, 20_001)
+    many = Discrete(loss, np.full(loss.size, -math.log(loss.size)), 0.0, 0.0)
+    for law, size in ((large, 600.0), (many, math.log(loss.size) + 1.0)):
+        with mp.workdps(50):  # the first value is at zero, where the whole mass counts
+            exact = mp.fsum(mp.exp(mpf(float(m))) for m in law.log_mass)
+            off = float((exact - mpf(profile(law)[2])) / exact)
+        error = UNIT * (size + 16.0) + 2 * law.loss.size * EXTENDED_UNIT
+        assert off == pytest.approx(error, abs=12 * UNIT)
+
+
 def test_the_profile_of_a_law_is_summed_from_below() -> None:
     law = Discrete(np.array([-0.4, 0.1, 0.9]), np.log([0.5, 0.3, 0.2]), 1e-3, 0.0)
     loss, found, start = profile(law)
@@ -158,8 +204,19 @@ def test_a_law_below_its_values_is_refused() -> None:
     for broken in (lighter, replace(law, infinite=0.0), replace(law, log_mass=law.log_mass + math.nan)):
         with pytest.raises(NotCertifiedError, match="please report"):
             check(broken, kept, hull)
+    moved = law.log_mass + np.where(np.arange(kept.size) == 40, -1e-3, 0.0)  # to a smaller loss: as much mass in all
+    gone = np.exp(law.log_mass[40]) - np.exp(moved[40])
+    moved[0] += np.log1p(gone / np.exp(law.log_mass[0]))
+    assert 1.0 <= profile(replace(law, log_mass=moved))[2] < 1.0 + 1e-9
+    short = float(np.max(hull - profile(replace(law, log_mass=moved))[1]))
+    with pytest.raises(NotCertifiedError, match=f"short by {short!r}, or has mass 1[.]0"):
+        check(replace(law, log_mass=moved), kept, hull)
+    with pytest.raises(NotCertifiedError, match=r"has mass 1\.0000010"):
+        check(replace(law, log_mass=law.log_mass + 1e-6), kept, hull)  # a law heavier than one is no law
+    with pytest.raises(NotCertifiedError, match="short by nan"):
+        check(law, kept[:-1], hull[:-1])
 
 
 def test_a_profile_without_losses_is_refused() -> None:
-    with pytest.raises(NotCertifiedError, match="swap analysis"):
+    with pytest.raises(NotCertifiedError, match=r"^a one-step .* matters; use the swap analysis$"):
         dominating(np.array([0.0, 1.0]), np.array([1.0, 2.0]))

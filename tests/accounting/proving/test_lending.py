@@ -132,6 +132,26 @@ def test_the_top_is_above_its_50_digits_for_weights_that_count_as_exact(replaced
     assert tight > 100
 
 
+@pytest.mark.parametrize("adjacency", ADJACENCIES)
+def test_steps_side_by_side_are_bounded_as_each_alone(adjacency: str) -> None:
+    rng = np.random.default_rng(len(adjacency))
+    sizes = [(60, 0.3, 20, 0.8), (400, 0.1, 41, 1.0), (5_000, 0.02, 130, 2.5), (30, 0.5, 15, 0.4)]
+    steps = [cases.make(*size, adjacency, 6) for size in sizes]
+    nodes = [cases.losses(step, rng, count) for step, count in zip(steps, (5, 1, 9, 4), strict=True)]
+    stack = lending.stacked(steps, [one.size for one in nodes], 6)
+    assert (stack.lenders, stack.adjacency) == (6, Adjacency(adjacency))
+    share, tilt = rng.uniform(size=(sum(one.size for one in nodes), 6)), rng.normal(size=stack.sigma.size)
+    ends = np.cumsum([one.size for one in nodes])[:-1]
+    for bound in (lending.part, lending.lent_part):
+        together = np.split(bound(stack, np.concatenate(nodes), share, tilt), ends)
+        for number, step in enumerate(steps):
+            own = bound(step, nodes[number], np.split(share, ends)[number], np.split(tilt, ends)[number])
+            assert together[number] == pytest.approx(own, rel=1e-12)
+    assert lending.stacked(steps, [1, 1, 1, 1], 99).lenders == 14  # no more than the smallest cap allows
+    with pytest.raises(NotCertifiedError):
+        lending.stacked([steps[0], replace(steps[1], lenders=1)], [1, 1], 0)
+
+
 # --- order and limits ---
 
 

@@ -202,12 +202,3 @@ def test_errors_of_the_weights_widen_every_reading_and_large_ones_make_it_worthl
     assert rough.excess > exact.excess
     assert reading(0.02).error > 0.08 * reading(0.02).value  # T w = 0.08
     assert reading(0.03).error == math.inf  # more than a tenth: nothing is said
-
-
-def test_log_values_are_those_of_readings() -> None:
-    line = Line(Composition(blocks([(FEW, 3)])), LinePlan(1.5, 0.05, 20.0, 60.0, np.array([0.0, 1.0, 3.0])))
-    epsilons = np.array([0.0, 0.4, 0.9, 1.6])
-    for epsilon, found in zip(epsilons, line.log_values(epsilons), strict=True):
-        exact = math.log(line.read(float(epsilon)).value) + line.log_unit(float(epsilon))
-        assert found == pytest.approx(exact, abs=1e-3)
-    assert line.log_values(np.array([9.0]))[0] < -10.0  # no sum is larger than 2.7

@@ -179,7 +179,7 @@ def test_an_epsilon_beyond_all_losses_leaves_nothing_and_no_error(epsilon: float
 def test_the_error_of_a_law_adds_up_the_errors_of_its_pieces() -> None:
     epsilon = np.array([0.0, 0.2, 0.7])
     law = LossLaw((WIDE[0], WIDE[0]), (Atom(0.5, 0.2, 0.1),))
-    value, error = law.profile_and_error(epsilon)
+    value, error = law.profile(epsilon)
     parts = [piece.profile(epsilon) for piece in law.pieces]
     assert value == pytest.approx(sum(v for v, _ in parts) + 0.2 * -np.expm1(np.minimum(epsilon - 0.5, 0.0)), rel=1e-14)
     rounding = sum(e for _, e in parts)

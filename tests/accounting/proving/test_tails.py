@@ -7,6 +7,7 @@ import pytest
 from mpmath import mp, mpf
 from tests.reference import lending as reference
 
+from filet._rounding import UNIT
 from filet.accounting.proving import tails
 from filet.accounting.proving.tails import integral, threshold, upper
 
@@ -22,7 +23,7 @@ def exact_threshold(c: float, m1: float, m2: float | None, y: float) -> mpf:
 
 def test_thresholds_are_within_their_error() -> None:
     with mp.workdps(300):
-        for y in (0.01, 0.3, 1.0, 7.0):
+        for y in (0.01, 0.3, 1.0, 7.0, 100.0):
             for c, m1, m2 in WEIGHTS:
                 for second in (None, m2):
                     x, off = threshold(np.array([c]), np.array([m1]), None if second is None else np.array([second]), y)
@@ -30,8 +31,11 @@ def test_thresholds_are_within_their_error() -> None:
                     if abs(exact) < 9_999:
                         assert abs(mpf(float(x[0])) - exact) <= mpf(float(off[0])), (c, m1, second, y)
                         assert float(off[0]) < 1e-9
+                        logs = abs(np.log(c)) + abs(float(x[0])) * y + 2.0
+                        assert float(off[0]) == pytest.approx(2 * UNIT * (4 * logs / y + 8 * y), rel=1e-9, abs=0.0)
                     else:
                         assert abs(float(x[0])) == tails._FAR
+                        assert float(off[0]) == 0.0
 
 
 def test_thresholds_of_nothing_are_ends_of_the_line() -> None:
@@ -81,6 +85,8 @@ def test_an_array_of_signs_and_distances_is_read_one_by_one() -> None:
     c, m1, y = np.array([0.3, 0.3, 0.01]), np.array([0.4, 0.4, 0.2]), np.array([0.5, 2.0, 1.0])
     sign = np.array([1.0, -1.0, -1.0])
     together = integral(c, m1, None, y, sign)
+    assert (together.x == threshold(c, m1, None, y)[0]).all()
+    assert (together.off == threshold(c, m1, None, y)[1]).all()
     for i in range(3):
         one = integral(c[i : i + 1], m1[i : i + 1], None, float(y[i]), float(sign[i]))
         assert (together.value[i], together.error[i]) == (one.value[0], one.error[0])

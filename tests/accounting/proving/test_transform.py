@@ -7,6 +7,7 @@ import pytest
 from tests.accounting.laws import LONG
 
 from filet._rounding import TRANSFORM_ERROR, UNIT
+from filet.accounting.proving import transform as module
 from filet.accounting.proving.transform import by_powers, by_series, characteristic
 
 
@@ -52,6 +53,14 @@ def test_powers_transform_every_row_by_itself(count: int) -> None:
         turns = np.multiply.outer(0.3 * np.arange(count).astype(LONG), positions[row].astype(LONG))
         off = np.abs(values[row] - direct(turns, weights[row]))
         assert (off <= 4 * count * UNIT + 4 * UNIT * 0.3 * count * np.abs(positions[row]).max()).all()
+
+
+def test_more_rows_than_fit_the_cache_are_transformed_in_turn(monkeypatch: pytest.MonkeyPatch) -> None:
+    rng = np.random.default_rng(4)
+    positions, weights = rng.normal(size=(7, 50)), rng.dirichlet(np.ones(50), size=7)
+    together = by_powers(positions, weights, 0.3, 40)
+    monkeypatch.setattr(module, "_CACHED", 2 * 2 * 7 * 50)  # two rows at a stride of seven
+    assert np.array_equal(by_powers(positions, weights, 0.3, 40), together)
 
 
 def test_the_power_series_is_exact_to_rounding_up_to_half_a_radian() -> None:

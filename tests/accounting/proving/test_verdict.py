@@ -142,6 +142,16 @@ def test_only_a_bound_on_the_right_side_of_the_goal_proves(above: bool, bound: f
     assert bracket.lower < 2.0
 
 
+@pytest.mark.parametrize("above", [True, False])
+def test_what_is_asked_of_lines_is_proven_where_it_is_true_and_nowhere_else(above: bool) -> None:
+    law = Discrete(FEW.loss, FEW.log_mass, 0.0, 0.0)
+    found, exact = Evidence(View([(law, 4)], 0.0, above), [PLAN]), Counted([(law, 4)])
+    for epsilon in (0.3, 1.0, 1.7):
+        log_delta = float(np.log(exact.delta(epsilon)))
+        assert proves(found, epsilon, log_delta + 0.1) is above
+        assert proves(found, epsilon, log_delta - 0.1) is not above
+
+
 def test_what_is_not_resolved_or_negative_proves_nothing() -> None:
     bracket = EpsilonBracket(1e-3)
     bracket.read(Says(False, 5.0, resolved=False), 2.0)  # type: ignore[arg-type]
@@ -175,6 +185,10 @@ def test_bounds_of_epsilon_that_cross_are_refused() -> None:
     message = r"^the bounds 1\.9+\d* and 1\.50\d* of epsilon at delta=0\.001 contradict each other; please report these"
     with pytest.raises(NotCertifiedError, match=message):
         bracket.read(Says(False, 1.0), 2.0)  # type: ignore[arg-type]
+    bracket = EpsilonBracket(1e-3)
+    bracket.read(Says(False, 1.0), 2.0)  # type: ignore[arg-type]
+    with pytest.raises(NotCertifiedError, match=message):
+        bracket.read(Says(True, 1.0), 1.5)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(("above", "below", "expected"), [
@@ -240,6 +254,9 @@ def test_basic_composition_proves_the_smallest_of_its_goals_and_none_beside_a_ga
     assert upper(3e-6) == best == 2.5e-5
     assert upper(1e-10) == 5e-5
     assert upper(1e-12) == math.inf
+    several = EpsilonBracket(np.array([3e-6, 1e-10, 1e-12]))
+    several.crude(View([(tiny, 10)], 0.0, True), 5e-5)
+    assert several.upper.tolist() == [upper(3e-6), pytest.approx(3e-5), math.inf]  # the largest sum, where it is less
     assert upper(3e-6, gaussian=1e-12) == math.inf
     assert upper(3e-6, most=0.0) == math.inf
 
@@ -265,6 +282,10 @@ def test_a_closed_form_proves_at_the_points_where_it_is_looked_at() -> None:
     bracket = EpsilonBracket(math.exp(-2.0))
     bracket.read_exact(Form(), np.array([0.5, 3.0, 1.5, 2.005, 2.5]))
     assert bracket.bounds == Bounds(1.5, 2.5)
+    for point, bounds in ((3.0, Bounds(0.0, 3.0)), (1.0, Bounds(1.0, math.inf)), (2.0, Bounds(0.0, math.inf))):
+        one = EpsilonBracket(math.exp(-2.0))
+        one.read_exact(Form(), np.array([point]))
+        assert one.bounds == bounds
     bracket.read_exact(Form(), np.array([1.0, 4.0]))
     assert bracket.bounds == Bounds(1.5, 2.5)
 
@@ -275,6 +296,9 @@ def test_only_verdicts_and_crude_bounds_narrow_a_bracket() -> None:
     assert public == {"read", "crude", "chernoff", "read_exact", "bounds"}
     assert {name for name in vars(DeltaBracket) if not name.startswith("_")} == {"read", "crude", "bounds"}
     assert isinstance(EpsilonBracket(0.1).bounds, Bounds)
+
+
+def test_bounds_that_cross_are_named_and_never_returned() -> None:
     with pytest.raises(
         NotCertifiedError, match=r"bounds 2\.0 and 1\.0 of x at y=3\.0 .* please report these parameters$"
     ):

@@ -74,6 +74,55 @@ def test_crude_bounds_allow_for_the_error_of_binomial_weights() -> None:
     assert View([(rough, 11)], 0.0, False).floor_delta(0.0) == 0.0  # more error than is allowed for
 
 
+@pytest.mark.parametrize(("losses", "share"), [([-0.5, 0.1], math.expm1(0.5)), ([-0.1, 0.5], 0.5), ([-5.0, 3.0], 1.0)])
+def test_wrong_weights_change_a_loss_by_twice_their_error_or_that_share_of_it(
+    losses: list[float], share: float
+) -> None:
+    law = Discrete(np.array(losses), np.log([0.5, 0.5]), 0.0, 1e-6, difference=0.0, loss_error=1e-9)
+    assert View([(law, 3)], 0.0, True).slack == pytest.approx(3 * (1e-9 + 2e-6 * share), rel=1e-9)
+
+
+def test_chernoff_and_floor_allow_for_the_error_of_weights_to_the_letter() -> None:
+    exact, rough = (Discrete(np.array([-7.0, 60.0]), np.log([0.3, 0.7]), 0.0, w, 0.0) for w in (0.0, 1e-6))
+    sharp, blunt = View([(exact, 8)], 0.0, True), View([(rough, 8)], 0.0, True)
+    off = 8e-6  # of the logarithm of a transform
+    assert blunt.chernoff_epsilon(-3.0) == pytest.approx(
+        sharp.chernoff_epsilon(-3.0 - off) * (1 + 1e-6) + blunt.slack, rel=1e-10
+    )
+    sharp, blunt = View([(exact, 8)], 0.0, False), View([(rough, 8)], 0.0, False)
+    many = -math.expm1(-7.0)
+    for epsilon in (150.0, 200.0):
+        moved = (epsilon + 7.0) * (1 + 1e-6) + blunt.slack - 7.0
+        small = 1.0 - sharp.floor_delta(moved) / many
+        assert 0.01 < small < 0.8
+        expected = many * (math.exp(-off) - small * math.exp(off))
+        assert blunt.floor_delta(epsilon) == pytest.approx(expected, rel=1e-10)
+    together = sharp.floor_delta(np.array([150.0, 200.0]))
+    assert together.tolist() == [sharp.floor_delta(150.0), sharp.floor_delta(200.0)]
+
+
+def test_a_loss_at_the_very_epsilon_counts_as_rounded_to_the_worse_side() -> None:
+    law = Discrete(np.array([1000.0]), np.zeros(1), 0.0, 0.0, difference=0.0)
+    above, below = View([(law, 1)], 0.0, True), View([(law, 1)], 0.0, False)
+    assert above.slack == 0.0
+    assert above.largest / 1000.0 - 1.0 == pytest.approx(1e-12, rel=0.1, abs=0.0)
+    assert above.separate(np.array([1000.0]))[0] == pytest.approx(1e-9, rel=0.1)
+    assert 1e-10 < above.chernoff_delta(1000.0) < 1e-8
+    assert above.chernoff_epsilon(-40.0) >= 1000.0
+    assert below.floor_delta(993.0) < 1e-3
+    assert below.floor_delta(992.0) > 0.999
+
+
+def test_a_run_of_gaussian_releases_alone_has_crude_bounds() -> None:
+    view = View([], 0.8, True)
+    assert view.slack == view.weight_error == view.infinite == 0.0
+    mu = math.sqrt(0.8)
+    assert view.distance == pytest.approx(2 * ndtr(mu / 2) - 1, rel=2e-9)
+    exact = ndtr(mu / 2 - 2.0 / mu) - math.exp(2.0) * ndtr(-mu / 2 - 2.0 / mu)
+    assert exact < view.chernoff_delta(2.0) < 8 * exact
+    assert not View([], 0.8, False).resolved
+
+
 @pytest.mark.parametrize("steps", [1, 30, 3000])
 def test_chernoff_bounds_are_above_the_truth_and_not_far(steps: int) -> None:
     p, loss = 0.01, 1.0
@@ -92,6 +141,9 @@ def test_chernoff_bounds_are_above_the_truth_and_not_far(steps: int) -> None:
     assert view.chernoff_delta(1e9) == pytest.approx(view.infinite)
     half = Discrete(np.array([0.3]), np.log([0.5]), 0.5, 0.0)
     assert View([(half, 1)], 0.0, True).chernoff_delta(0.0) <= 1.0
+    heavy = View([(Discrete(np.array([50.0]), np.zeros(1), 0.5, 0.0), 1)], 0.0, True)  # more mass than there is
+    assert heavy.chernoff_delta(0.0) == 1.0
+    assert heavy.chernoff_epsilon(math.log(0.5)) == math.inf
     assert view.chernoff_epsilon(math.log(view.infinite) - 1e-9) == math.inf
 
 

@@ -24,7 +24,7 @@ def test_one_step_brackets_the_inverse_of_the_profile(sigma: float, delta: float
         bracket = form.epsilon(delta)
 
         def excess(epsilon: float, one: LossLaw = one) -> float:
-            return float(one.profile(np.array([epsilon]))[0]) / delta - 1.0
+            return float(one.profile(np.array([epsilon]))[0][0]) / delta - 1.0
 
         exact = brentq(excess, 0.0, 99.0, xtol=1e-13, rtol=1e-13) if excess(0.0) > 0 else 0.0
         assert bracket.lower <= exact * (1 + 1e-10)
@@ -32,7 +32,7 @@ def test_one_step_brackets_the_inverse_of_the_profile(sigma: float, delta: float
         assert bracket.upper - bracket.lower <= 1e-7 * bracket.upper
         assert form.at_most(bracket.upper, delta)
         assert not form.at_most(bracket.lower * 0.99, delta) or exact == 0.0
-        assert form.quick_delta(0.7) == form.delta(0.7).upper >= float(one.profile(np.array([0.7]))[0])
+        assert form.quick_delta(0.7) == form.delta(0.7).upper >= float(one.profile(np.array([0.7]))[0][0])
 
 
 @pytest.mark.parametrize("mu", [1e-3, 0.5, 30.0])

@@ -9,15 +9,18 @@ from typing import Any
 import numpy as np
 import pytest
 from scipy.optimize import minimize_scalar
-from tests.accounting.laws import SKEW, SMALL, TICK
+from tests.accounting.laws import FEW, SKEW, SMALL, TICK
 
 from filet.accounting.proving.cells import Discrete
+from filet.accounting.proving.composition import Composition, blocks
+from filet.accounting.proving.line import Line, LinePlan
 from filet.accounting.proving.view import View
 from filet.accounting.searching.guesses import (
     bulk_focus,
     focus,
     guess_epsilon,
     guess_log_delta,
+    log_values,
     one_jump_decides,
     saddle,
     saddle_point,
@@ -127,14 +130,21 @@ def test_only_bulks_of_some_size_and_without_large_losses_are_focused_on() -> No
     assert bulk_focus(tiny, 0.0101, -9.0, 9) is not None
 
 
+def test_log_values_are_those_of_readings() -> None:
+    line = Line(Composition(blocks([(FEW, 3)])), LinePlan(1.5, 0.05, 20.0, 60.0, np.array([0.0, 1.0, 3.0])))
+    epsilons = np.array([0.0, 0.4, 0.9, 1.6])
+    for epsilon, found in zip(epsilons, log_values(line, epsilons), strict=True):
+        exact = math.log(line.read(float(epsilon)).value) + line.log_unit(float(epsilon))
+        assert found == pytest.approx(exact, abs=1e-3)
+    assert log_values(line, np.array([9.0]))[0] < -10.0  # no sum is larger than 2.7
+
+
 class Straight:
-    """Stands for a line with log delta(e) = high - slope e, and nothing to read below `end`."""
+    """A line of one node: log delta(e) = high - slope e, plus log sin((e - end) / 2) and nothing to read up to an `end`."""
 
-    def __init__(self, high: float, slope: float, end: float = -math.inf) -> None:
-        self.high, self.slope, self.end = high, slope, end
-
-    def log_values(self, e: np.ndarray) -> np.ndarray:
-        return np.where(e >= self.end, self.high - self.slope * e, -math.inf)
+    def __init__(self, high: float, slope: float, end: float | None = None) -> None:
+        self.log_scale, self.c, self.centre = high, slope, end or 0.0
+        self.u, self.f = (np.array([0.0]), np.array([1.0])) if end is None else (np.array([0.5]), np.array([1j]))
 
 
 def straight(*lines: Straight) -> Any:
@@ -146,8 +156,9 @@ def test_cells_are_to_be_small_where_a_step_leaves_much_to_the_others() -> None:
     assert found.cells == 77
     loss = np.linspace(-1.0, 4.0, 16)
     left = 4.0 - loss
-    weight = np.minimum(0.0, np.where(left >= 1.0, np.maximum(-1.0 - 2.0 * left, 0.5 - 3.0 * left), 0.5 - 3.0 * left))
-    known = left >= 0.5
+    first, second = (np.log(np.maximum(np.sin(0.5 * (left - end)), 1e-300)) for end in (1.0, 0.5))
+    weight = np.minimum(0.0, np.maximum(-1.0 - 2.0 * left + first, 0.5 - 3.0 * left + second))
+    known = left > 0.5
     assert 0 < known.sum() < 16
     assert found.loss == pytest.approx(np.concatenate([loss[known], [4.1, 5.0, 34.0]]))
     last = weight[known][-1]
@@ -157,7 +168,7 @@ def test_cells_are_to_be_small_where_a_step_leaves_much_to_the_others() -> None:
 
 
 def test_where_nothing_can_be_read_cells_are_alike() -> None:
-    found = focus(straight(Straight(0.0, 1.0, 99.0)), 4.0, 77)
+    found = focus(straight(Straight(0.0, 1.0, 5.5)), 4.0, 77)
     assert found.cells == 77
     assert found.loss.size == found.log_weight.size > 1
     assert (np.diff(found.loss) > 0).all()

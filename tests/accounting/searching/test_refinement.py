@@ -355,9 +355,6 @@ def test_no_loss_above_the_largest_is_proof_enough_unless_some_are_infinite(monk
     assert not run.at_most(first.largest, first.infinite * 0.99)
 
 
-# --- closed forms -----------------------------------------------------------------------------------------------------
-
-
 # --- little noise -----------------------------------------------------------------------------------------------------
 
 

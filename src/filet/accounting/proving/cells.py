@@ -104,7 +104,7 @@ def discretise_above(cells: Cells) -> Discrete:
     loss, p, q, d, ends = _joined(cells)
     low = loss[:-1]
     with np.errstate(invalid="ignore", divide="ignore", over="ignore"):
-        # share of the cell's P-mass that goes to its upper end: (P - e^low Q) / (P (1 - e^(low-high)))
+        # share of the cell's P-mass that goes to its upper end: (P - e^low Q) / (P (1 - e^(low-high))); all of it from -inf
         excess, cancels = d - q * np.expm1(low), low < -0.5
         if cancels.any():
             excess[cancels] = (p - q * np.exp(low))[cancels]
@@ -114,10 +114,8 @@ def discretise_above(cells: Cells) -> Discrete:
         share[unknown] = 1.0
     upper = p * np.minimum(np.maximum(share, 0.0), 1.0)
     lower = p - upper
-    for start, end in zip([0, *ends[:-1]], ends, strict=True):
+    for end in ends:
         last = end - 2
-        if math.isinf(loss[start]):  # losses from -inf: round up to the first edge
-            upper[start], lower[start] = p[start], 0.0
         if math.isinf(loss[end - 1]):  # losses to +inf: keep the Q-mass at the last edge; the rest of P is at +inf
             kept = min(q[last] * math.exp(min(700.0, loss[last])), p[last]) if q[last] > RESOLVED else 0.0
             upper[last], lower[last] = 0.0, kept

@@ -29,7 +29,7 @@ class OneStep:
         self._law = law
 
     def delta_bounds(self, epsilon: Array) -> tuple[Array, Array]:
-        value, error = self._law.profile_and_error(epsilon)
+        value, error = self._law.profile(epsilon)
         relative = POINT_ERROR + 20 * self._law.weight_error
         upper = value * (1 + relative) + error + self._law.lost + UNDERFLOW
         lower = value * (1 - relative) - error - UNDERFLOW if self._law.whole else np.zeros_like(value)

@@ -49,7 +49,7 @@ def squared_shift(releases: Iterable[tuple[float, int]]) -> Bounds:
     Proof: engine.md#gaussian-releases
     """
     total = math.fsum(float(count / Fraction(sigma) ** 2) for sigma, count in releases)
-    return Bounds(total * (1 - 8 * UNIT), total * (1 + 8 * UNIT)) if total else Bounds(0.0, 0.0)
+    return Bounds(total * (1 - 8 * UNIT), total * (1 + 8 * UNIT))
 
 
 def added(part: Bounds, cost: Bounds) -> Bounds:
@@ -79,6 +79,6 @@ def power(rate: Any, forward: Any, backward: Any) -> Any:
         # thresholds a = e^epsilon >= 1: H_a + a f; and below 1: H_{1/b}(P||Q) + f / b = 1 - 1/b + (H_b(Q||P) + f) / b
         ahead = delta[near] + np.multiply.outer(rate, np.exp(epsilon[near]))
         behind = -np.expm1(-back) + np.exp(-back) * np.add.outer(rate, backs)
-        best = np.minimum(ahead.min(axis=-1, initial=1.0), behind.min(axis=-1, initial=1.0))
+        best = np.minimum(ahead.min(axis=-1, initial=1.0), behind.min(axis=-1))
         powers = np.maximum(powers, up(best, 16 * UNIT))
     return np.minimum(1.0, powers)[()]

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from ..._rounding import EXTENDED_UNIT, FEW, LEAST_LOG_MASS, UNDERFLOW, UNIT
+from ..._rounding import EXTENDED_UNIT, FEW, LEAST_LOG_MASS, UNIT
 from ...errors import NotCertifiedError
 from .cells import Discrete
 from .loss_law import Array
@@ -67,7 +67,7 @@ def dominating(loss: Array, part: Array) -> Discrete:
     slope = np.append(_slopes(loss, value), 0.0)
     log_mass = np.log(np.diff(slope)) + loss
     spare = 8 * UNIT * (float(np.abs(log_mass).max()) + 2.0 * float(np.abs(loss).max()) + 32.0)
-    law = Discrete(loss, log_mass + spare, float(value[-1]) * (1 + spare) + UNDERFLOW, 0.0)
+    law = Discrete(loss, log_mass + spare, float(value[-1]) * (1 + spare), 0.0)
     check(law, loss, value)
     return law
 

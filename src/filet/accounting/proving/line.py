@@ -199,11 +199,3 @@ class Line:
         ends = [(np.multiply.outer(e, gap) + series).min(axis=-1, initial=np.inf) for gap, series in self.sides]
         with np.errstate(over="ignore"):  # twice, for the rounding of the exponents
             return 2.0 * (np.exp(ends[0]) + np.exp(ends[1])) if ends else np.full(np.shape(e), np.inf)
-
-    def log_values(self, e: Array) -> Array:
-        """log of the smoothed delta at several e, without error bounds; -inf where the estimate is not positive."""
-        size = np.abs(self.f)
-        heavy = size > 1e-7 * size.max()
-        values = (np.exp((-1j) * np.outer(e - self.centre, self.u[heavy])) @ self.f[heavy]).real
-        with np.errstate(divide="ignore"):
-            return np.asarray(np.log(np.maximum(values, 0.0)) + self.log_scale - self.c * e)

@@ -55,9 +55,6 @@ class Piece:
         total: Array = np.logaddexp.reduce(terms)
         return total
 
-    def log_densities(self, x: Array) -> tuple[Array, Array]:
-        return self._log_terms(self.p, x), self._log_terms(self.q, x)
-
     @cached_property
     def _arrays(self) -> tuple[Array, Array]:
         return np.array(self.means), np.array([self.p, self.q, self.d])
@@ -72,8 +69,7 @@ class Piece:
             loss = np.where(np.abs(ratio) < 0.5, np.log1p(ratio), np.log(p / q))
         far = (p < LEAST_LIGHT) | (q < LEAST_LIGHT)
         if far.any():
-            log_p, log_q = self.log_densities(x[far])
-            loss[far] = log_p - log_q
+            loss[far] = self._log_terms(self.p, x[far]) - self._log_terms(self.q, x[far])
         return np.asarray(loss)
 
     def component_masses(self, x: Array) -> Array:
@@ -228,12 +224,11 @@ class LossLaw:
         atoms = tuple(Atom(-a.loss, a.q, a.p) for a in self.atoms)
         return LossLaw(pieces, atoms, self.lost, self.weight_error, self.whole)
 
-    def profile(self, epsilon: Array) -> Array:
-        """The hockey-stick divergence H_{e^epsilon}(P || Q) for epsilon >= 0 (no cancellation against 1 - e^epsilon)."""
-        return self.profile_and_error(epsilon)[0]
+    def profile(self, epsilon: Array) -> tuple[Array, Array]:
+        """H_{e^epsilon}(P || Q) for epsilon >= 0 (no cancellation against 1 - e^epsilon), and a bound on its rounding error.
 
-    def profile_and_error(self, epsilon: Array) -> tuple[Array, Array]:
-        """The profile and a bound on its rounding error."""
+        Proof: engine.md#one-step
+        """
         total, error = np.zeros_like(epsilon), np.zeros_like(epsilon)
         for piece in self.pieces:
             value, rounding = piece.profile(epsilon)

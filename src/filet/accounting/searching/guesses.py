@@ -9,6 +9,8 @@ from scipy.special import log_ndtr
 
 from ..proving.closed_form import gaussian_log_delta
 from ..proving.composition import Composition
+from ..proving.line import Line
+from ..proving.loss_law import Array
 from ..proving.verdict import Evidence
 from ..proving.view import View
 from .grids import Focus
@@ -151,10 +153,19 @@ def bulk_focus(view: View, epsilon: float, log_delta: float, cells: int) -> Focu
     return Focus(cells, np.array([-epsilon, -log_delta / c]), np.array([log_delta - c * epsilon, 0.0]))
 
 
+def log_values(line: Line, e: Array) -> Array:
+    """log of the smoothed delta at several e, without error bounds; -inf where the estimate is not positive."""
+    size = np.abs(line.f)
+    heavy = size > 1e-7 * size.max()
+    values = (np.exp((-1j) * np.outer(e - line.centre, line.u[heavy])) @ line.f[heavy]).real
+    with np.errstate(divide="ignore"):
+        return np.asarray(np.log(np.maximum(values, 0.0)) + line.log_scale - line.c * e)
+
+
 def focus(evidence: Evidence, epsilon: float, cells: int) -> Focus:
     """A step of loss l leaves about delta(epsilon - l) to the other steps: that is its weight."""
     loss = np.concatenate([np.linspace(-0.25, 1.0, _TABLE) * epsilon, epsilon + np.array([0.1, 1.0, 30.0])])
-    parts = [line.log_values(epsilon - loss[:_TABLE]) for line in evidence.lines]
+    parts = [log_values(line, epsilon - loss[:_TABLE]) for line in evidence.lines]
     log_weight = np.minimum(np.max(parts, axis=0), 0.0)
     known = np.isfinite(log_weight)
     if not known.any():
