@@ -31,14 +31,8 @@ TESTS = {
     f"{PROVING}/theorems": ([f"{PROVING}/test_theorems.py"], "not never_above and not convex"),
     f"{PROVING}/cells": ([f"{PROVING}/test_cells.py", "accounting/searching/test_grids.py"], ""),
     f"{PROVING}/transform": ([f"{PROVING}/test_transform.py", f"{PROVING}/test_composition.py"], "not 200000"),
-    f"{PROVING}/composition": (
-        [f"{PROVING}/test_composition.py", f"{PROVING}/test_line.py", "accounting/test_soundness.py"],
-        "not vast_noise and not two_point",
-    ),
-    f"{PROVING}/line": (
-        [f"{PROVING}/test_line.py", f"{PROVING}/test_verdict.py", "accounting/test_soundness.py"],
-        "not vast_noise and not two_point",
-    ),
+    f"{PROVING}/composition": ([f"{PROVING}/test_composition.py", f"{PROVING}/test_line.py"], ""),
+    f"{PROVING}/line": ([f"{PROVING}/test_line.py", f"{PROVING}/test_verdict.py"], ""),
     f"{PROVING}/view": ([f"{PROVING}/test_view.py", f"{PROVING}/test_verdict.py"], ""),
     # the names of a class's methods are not its own once it is mutated
     f"{PROVING}/verdict": ([f"{PROVING}/test_verdict.py", "accounting/searching/test_newton.py"], "not only_verdicts"),

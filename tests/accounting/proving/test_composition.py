@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from tests.accounting.laws import FEW, KINDS, LONG, OTHER, SMALL, random_law, usual_law
 
+from filet._rounding import MASS_ERROR, PHASE_ERROR, UNIT
 from filet.accounting.proving import composition as module
 from filet.accounting.proving import transform
 from filet.accounting.proving.cells import Discrete, discretise_above
@@ -250,3 +251,134 @@ def test_both_ways_to_transform_meet_their_stated_error(count: int) -> None:
         weights = one.weights[row].astype(LONG)
         exact = np.cos(turns) @ weights + 1j * (np.sin(turns) @ weights)
         assert (np.abs(values[row] - exact.astype(complex)) <= bound[row]).all()
+
+
+# --- every bound to the letter -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("cap", "jump"), [(math.inf, False), (0.8, True)])
+@pytest.mark.parametrize("gaussian", [0.0, 0.6])
+def test_values_scale_and_centre_are_those_of_the_exact_transform(cap: float, jump: bool, gaussian: float) -> None:
+    laws, c = [(FEW, 2), (OTHER, 1), (Discrete(np.array([-0.3, 1.0, 2.0]), np.log([0.7, 0.2, 0.1]), 0.0, 0.0), 2)], 0.9
+    with np.errstate(all="ignore"):
+        spectrum = Composition(blocks(laws), gaussian, cap, jump).spectrum(c, 0.3, 50)
+    z = (c + 0.3j * np.arange(50)).astype(np.clongdouble)
+    steps = [law for law, count in laws for _ in range(count)]
+
+    def transform(law: Discrete, big: bool) -> np.ndarray:
+        keep = (law.loss > cap) == big
+        return np.exp(np.outer(z, law.loss[keep])) @ np.exp(law.log_mass[keep].astype(LONG))
+
+    ways = range(len(steps)) if jump else [-1]
+    exact = sum(np.prod([transform(law, i == k) for i, law in enumerate(steps)], axis=0) for k in ways)
+    exact = exact * np.exp(0.5 * gaussian * (z * z + z))
+    relative = exact * np.exp(-1j * z.imag * spectrum.centre) / math.exp(spectrum.log_scale)
+    assert spectrum.values == pytest.approx(relative.astype(complex), rel=1e-10, abs=1e-13)
+    assert spectrum.values[0] == pytest.approx(1.0, abs=1e-12)  # relative to the value on the real line
+    assert (np.abs(spectrum.values - relative) <= spectrum.rounding).all()
+    if not jump:  # turned back by the mean of the tilted sum
+        slope = moments(Composition(blocks(laws), gaussian), c)[1]
+        assert spectrum.centre == pytest.approx(slope, rel=1e-12)
+
+
+@pytest.mark.parametrize("gaussian", [0.0, 0.3])
+@pytest.mark.parametrize("jump", [False, True])
+def test_the_rounding_of_a_spectrum_is_the_sum_of_its_parts(
+    monkeypatch: pytest.MonkeyPatch, jump: bool, gaussian: float
+) -> None:
+    """With masses that are far worse than they are, so that every part of the bound is seen."""
+    monkeypatch.setattr(module, "MASS_ERROR", 1e-4)
+    laws, c, u, cap = [(FEW, 300), (SMALL, 20)], 0.9, 0.1 * np.arange(40), 0.5 if jump else math.inf
+    made, size = apart(laws), np.hypot(c, u)
+    low = [module.Tilted(c, block.part(block.loss <= cap)) for block in made]
+    factors = [(one.transform(0.1, 40), one) for one in low]
+    errors = [one.error(size, own)[0] for (_, own), one in factors]
+    bounds = [np.abs(values[0]) + error for ((values, _), _), error in zip(factors, errors, strict=True)]
+    log_f = -0.5 * gaussian * u * u + sum(
+        steps * np.log(values[0]) for ((values, _), _), (_, steps) in zip(factors, laws, strict=True)
+    )
+    bound_f = np.exp(-0.5 * gaussian * u * u) * np.prod([b**t for b, (_, t) in zip(bounds, laws, strict=True)], axis=0)
+    relative = 8 * UNIT + 4 * UNIT * np.abs(log_f.imag)
+    relative += sum(steps * error / bound for error, bound, (_, steps) in zip(errors, bounds, laws, strict=True))
+    with np.errstate(all="ignore"):
+        found = Composition(made, gaussian, cap, jump).spectrum(c, 0.1, 40).rounding
+    if not jump:
+        assert found == pytest.approx(bound_f * relative, rel=1e-9, abs=0.0)
+        return
+    big = module.Tilted(c, made[0].part(made[0].loss > cap))  # the second phase has no loss above the cap
+    values, own = big.transform(0.1, 40)
+    error = big.error(size, own)[0]
+    parts = error / bounds[0] + (np.abs(values[0]) + error) / bounds[0] * relative
+    assert found == pytest.approx(bound_f * parts, rel=1e-9, abs=0.0)
+
+
+def test_the_error_of_turns_counts_where_steps_are_very_many() -> None:
+    one = Discrete(np.array([0.0, 1.0]), np.log([0.5, 0.5]), 0.0, 0.0)
+    found = Composition(blocks([(one, 10**6)])).spectrum(0.0, 1e-4, 40)
+    (tilted,) = Composition(blocks([(one, 10**6)])).tilted(0.0)
+    values, own = tilted.transform(1e-4, 40)
+    error = tilted.error(1e-4 * np.arange(40), own)[0]
+    log_f, bound = 1e6 * np.log(values[0]), np.abs(values[0]) + error
+    exact = bound**1e6 * (8 * UNIT + 4 * UNIT * np.abs(log_f.imag) + 1e6 * error / bound)
+    assert found.rounding == pytest.approx(exact, rel=1e-9, abs=0.0)
+
+
+def test_near_zero_the_modulus_is_bounded_by_moments() -> None:
+    """(1 - a v^2 + b v^4)^2 + (far v + k v^3)^2, without the term that lowers it; largest at an end."""
+    rng = np.random.default_rng(5)
+    loss = np.concatenate([rng.normal(size=30), [3.0, -4.0, 9.0]])
+    law = Discrete(loss, np.log(rng.dirichlet(np.ones(33))), 0.0, 0.0)
+    (one,) = Composition(blocks([(law, 1), (FEW, 2)])).tilted(0.1)
+    for end in (0.2 / float(one.deviation.max()), 1.0 / float(one.deviation.max())):
+        found = one.near_zero(end)
+        for row in range(2):
+            x, weights = np.abs(one.away[row]) * end, one.weights[row]
+            near = x <= 2.0
+            a, b, k = (float(weights[near] @ x[near] ** n) / math.factorial(n) for n in (2, 4, 3))
+            far, v = 1.4 * float(weights[~near] @ x[~near]), module._NEAR_ZERO
+            square = (1 - a * v**2 + b * v**4) ** 2 + (far * v + k * v**3) ** 2 + 2 * a * b * v**6
+            bound = np.maximum(np.sqrt(square + 2e-11 * a * v**2), np.sqrt(square[-1] + 2e-11 * a))
+            assert found[row] == pytest.approx(bound + 16 * UNIT, rel=4e-16, abs=0.0)
+            modulus = np.abs(np.exp(1j * np.outer(end * v, one.away[row])) @ weights)
+            assert (modulus <= found[row]).all()
+    assert (near.sum(), (~near).sum()) != (near.size, 0) or far == 0.0
+
+
+def test_frequencies_between_near_zero_and_the_limit_are_all_sampled(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where nothing is near zero but its first frequency, the bound is the largest sample, from the very end on."""
+    whole = Composition(blocks([(FEW, 2), (OTHER, 3)]), 0.1)
+    (one,) = whole.tilted(0.7)
+    monkeypatch.setattr(
+        module.Tilted, "near_zero", lambda *_: np.where(np.arange(200) == 0, 1.0, 1e-30) * np.ones((2, 1))
+    )
+    spacing, end, limit = 0.25 / float(one.spread.max()), 1.0 / float(one.deviation.max()), 20.0
+    cut, bound = whole.decays_after(0.7, limit, 0.99)
+    assert cut == pytest.approx(end * module._NEAR_ZERO[1], rel=1e-12)
+    samples = spacing * np.arange(int(end / spacing + 0.5), math.ceil(limit / spacing) + 2)
+    starts = np.maximum(samples - 0.5 * spacing, end)
+    assert samples[0] - 0.5 * spacing <= end
+    assert samples[-1] + 0.5 * spacing >= limit
+    total = np.exp(-0.05 * starts * starts)
+    for row, steps in enumerate((2, 3)):
+        modulus = np.abs(np.exp(1j * np.outer(samples, one.away[row])) @ one.weights[row])
+        total = total * np.minimum(modulus + 0.5 * spacing * one.spread[row], 1.0) ** steps
+    assert bound == pytest.approx(float(total.max()), rel=1e-9)
+    assert whole.decays_after(0.7, limit, 1.0) == (limit, 1.0)  # nothing to be found at once
+    assert whole.decays_after(0.7, limit, 1e-300) == (limit, 1.0)  # or at all
+
+
+def test_blocks_count_the_size_of_losses_and_slices_their_tilts() -> None:
+    (block,) = blocks([(FEW, 3), (OTHER, 2)])
+    assert block.size == pytest.approx([0.5 * 0.4 + 0.4 * 0.1 + 0.1 * 0.9, 0.8 * 0.05 + 0.2 * 0.3])
+    c = 0.8
+    tilted = module.Tilted(c, block)
+    for row, law in enumerate((FEW, OTHER)):
+        weights = np.exp(law.log_mass + c * law.loss)
+        weights, scale = weights / weights.sum(), math.log(weights.sum())
+        centre = float(weights @ law.loss)
+        away = np.abs(law.loss - centre)
+        assert (tilted.log_scale[row], tilted.centre[row]) == pytest.approx((scale, centre), rel=1e-13)
+        assert tilted.spread[row] == pytest.approx(float(weights @ away), rel=1e-13)
+        assert tilted.deviation[row] == pytest.approx(math.sqrt(float(weights @ away**2)), rel=1e-13)
+        slope = (PHASE_ERROR + MASS_ERROR) * (tilted.spread[row] + abs(centre) + block.size[row])
+        assert tilted.slope[row] == pytest.approx(slope, rel=1e-12, abs=0.0)

@@ -15,7 +15,7 @@ from tests.enumeration import ADJACENCIES, Config
 from tests.reference import lending as reference
 
 from filet import Adjacency
-from filet._binomial import cap_weights
+from filet._binomial import CapWeights, cap_weights
 from filet.accounting.proving import lending
 from filet.accounting.proving.lending import Step
 from filet.accounting.searching.lending_shares import choose
@@ -152,6 +152,63 @@ def test_steps_side_by_side_are_bounded_as_each_alone(adjacency: str) -> None:
         lending.stacked([steps[0], replace(steps[1], lenders=1)], [1, 1], 0)
 
 
+def off(weights: CapWeights, error: float, rng: np.random.Generator) -> CapWeights:
+    """Weights that are wrong by up to the error that they state."""
+    names = ("room", "w", "tau", "tq", "c", "swap", "stay")
+    by = rng.choice([-1.0, 1.0, rng.uniform(-1, 1)], size=len(names))
+    wrong = {name: getattr(weights, name) / (1 + error * float(one)) for name, one in zip(names, by, strict=True)}
+    return replace(weights, **wrong, error=error)
+
+
+@pytest.mark.parametrize("adjacency", ADJACENCIES)
+def test_wrong_weights_are_on_the_safe_side_in_every_mass(adjacency: str) -> None:
+    rng = np.random.default_rng(9)
+    for _ in range(60):
+        true = replace(cases.some(rng, 500), adjacency=Adjacency(adjacency))
+        wrong = replace(true, weights=off(true.weights, 1e-4, rng))
+        loss = cases.losses(true, rng, 12)
+        for exact, both in zip(true.masses(loss), wrong.masses(loss), strict=True):
+            assert (both.down <= exact.up * (1 + 1e-9)).all()
+            assert (both.up >= exact.down * (1 - 1e-9)).all()
+
+
+@pytest.mark.parametrize("adjacency", ADJACENCIES)
+def test_wrong_weights_never_lower_the_swap_bound_and_lending_has_its_side(adjacency: str) -> None:
+    rng, below = np.random.default_rng(10), 0
+    for _ in range(80):
+        true = replace(cases.some(rng, 500), adjacency=Adjacency(adjacency))
+        wrong = replace(true, weights=off(true.weights, 1e-4, rng))
+        loss = cases.losses(true, rng, 12)
+        assert (lending.swap_part(wrong, loss) >= lending.swap_part(true, loss) * (1 - 1e-9)).all()
+        share, tilt = choose(true).at(loss)
+        below += int(np.isfinite(lending.lent_part(true, loss, share, tilt)[loss < 0.0]).sum())
+    assert (below > 0) == (adjacency != "zero-out")  # there nothing is lent below a = 1
+
+
+def test_shares_beyond_all_and_none_lend_all_and_none() -> None:
+    step = cases.make(400, 0.1, 41, 1.0, "add-remove")
+    loss = np.log1p(0.1 * np.expm1(np.array([-0.3, 0.5, 2.0])))
+    for share, same in ((1.7, 1.0), (-0.4, 0.0), (math.nan, 0.0)):
+        found, clipped = (
+            lending.lent_part(step, loss, np.full((3, step.lenders), one), np.zeros(3)) for one in (share, same)
+        )
+        assert np.isfinite(clipped).all()
+        assert found.tolist() == clipped.tolist()
+
+
+def test_where_concavity_is_not_known_the_top_is_bounded_by_distances_alone() -> None:
+    step = cases.make(400, 0.1, 41, 2.0, "replace-one")
+    c, mass, theta = np.array([1e-2]), np.array([6e-3]), np.array([0.3])
+    m, kappa = step.draws
+    away = kappa * 0.3 / math.sqrt(m)
+    for edge, known in ((1.9, False), (1.8, False), (1.5, True)):  # known up to the square root of 3
+        top2 = c * math.exp(-(edge - 0.5))
+        (_, rise), (_, found) = (lending.top(step, c, mass, top2, one) for one in (0.0 * theta, theta))
+        sure = rise[0] + mass[0] * (away + away * away) / (4.0 * math.sqrt(2 * math.pi))
+        assert (found[0] < sure * (1 - 1e-3)) == known
+        assert found[0] <= sure * (1 + 1e-12)
+
+
 # --- order and limits ---
 
 
@@ -178,6 +235,13 @@ def test_where_there_is_nothing_to_lend_it_is_refused(n: int, p: float, B: int, 
     v = cap_weights(10, 0.5, 5)
     with pytest.raises(NotCertifiedError, match="use the swap analysis"):
         Step(n, p, B, sigma, Adjacency.ADD_REMOVE, v, 1)
+
+
+def test_weights_without_digits_and_as_many_lenders_as_places_are_refused() -> None:
+    v = cap_weights(40, 0.3, 15)
+    for error, lenders in ((2e-3, 5), (1e-9, 15), (1e-9, 0)):
+        with pytest.raises(NotCertifiedError, match="use the swap analysis"):
+            Step(40, 0.3, 15, 1.0, Adjacency.ADD_REMOVE, replace(v, error=error), lenders)
 
 
 def test_weights_that_underflow_are_refused() -> None:

@@ -10,6 +10,7 @@ import pytest
 from scipy.special import i0e
 from tests.accounting.laws import FEW, OTHER, Counted, usual_law
 
+from filet._rounding import UNIT
 from filet.accounting.proving import line as module
 from filet.accounting.proving.cells import Discrete, discretise_above
 from filet.accounting.proving.composition import Composition, blocks
@@ -202,3 +203,189 @@ def test_errors_of_the_weights_widen_every_reading_and_large_ones_make_it_worthl
     assert rough.excess > exact.excess
     assert reading(0.02).error > 0.08 * reading(0.02).value  # T w = 0.08
     assert reading(0.03).error == math.inf  # more than a tenth: nothing is said
+
+
+# --- every bound to the letter -----------------------------------------------------------------------------------------
+
+SPLIT = np.array([0.0, 0.3, 0.8, 1.5, 2.5, 4.0])
+
+
+def smoothed_at(c: float, s: float, beta: float) -> float:
+    """E[e^{c s X}] by sinh(root) / root over sinh(beta) / beta."""
+    with mp.workdps(40):
+        root = mp.sqrt(mp.mpf(beta) ** 2 + (mp.mpf(s) * c) ** 2)
+        return float(mp.sinh(root) / root * beta / mp.sinh(beta))
+
+
+def left_after(limit: float, w: float) -> float:
+    """The integral of 1 / |z (z + 1)| over frequencies from a limit on, and one node more, over pi."""
+    return (1.0 / limit + w / limit**2) / math.pi
+
+
+def beyond_smoothing(c: float, s: float, beta: float) -> tuple[float, float]:
+    """The frequency from which on smoothing is bounded by cosh(Re q) / |Im q| of q^2 = beta^2 + (s z)^2, and that bound."""
+    limit = 1.05 * math.hypot(beta, s * c) / s
+    q = complex(beta**2 + s**2 * (c * c - limit * limit), 2.0 * s * s * c * limit) ** 0.5
+    real, imaginary = s * s * c * limit / (limit**2 * s**2 - beta**2 - (s * c) ** 2) ** 0.5, q.imag
+    assert imaginary >= ((s * limit) ** 2 - beta**2 - (s * c) ** 2) ** 0.5 * (1 - 1e-12)
+    imaginary = ((s * limit) ** 2 - beta**2 - (s * c) ** 2) ** 0.5
+    return limit, beta / math.sinh(beta) * math.cosh(real) / imaginary
+
+
+@pytest.mark.parametrize("beta", [0.4, 1.5, 6.0])
+@pytest.mark.parametrize(("c", "s"), [(1.0, 0.05), (3.0, 0.7), (0.2, 2.0)])
+def test_smoothing_is_exact_for_weak_smoothing_too_and_its_drift_is_rounded_up(c: float, s: float, beta: float) -> None:
+    assert log_smoothing(c, s, beta) == pytest.approx(math.log(smoothed_at(c, s, beta)), rel=1e-9)
+    line = Line(Composition(blocks([(OTHER, 1)])), LinePlan(c, s, beta, 20.0, SPLIT))
+    drift = math.log(smoothed_at(1.0, s, beta))
+    assert drift * (1 + 0.9e-9) <= line.drift <= drift * (1 + 1.1e-9)
+    z = 1j * beta / s * np.linspace(1 - 1e-9, 1 + 1e-9, 9) + 1e-12
+    with mp.workdps(40):
+        for at, value in zip(z, smoothing_transform(z, s, beta), strict=True):
+            root = mp.sqrt(mp.mpf(beta) ** 2 + (mp.mpf(s) * mp.mpc(at)) ** 2)
+            assert abs(value - complex(mp.sinh(root) / root * beta / mp.sinh(beta))) <= 1e-9 * abs(value)
+
+
+@pytest.mark.parametrize(
+    ("c", "s", "beta", "period"), [(2.0, 0.5, 2.0, 4.0), (6.0, 0.4, 1.5, 3.0), (1.0, 0.1, 8.0, 2.0)]
+)
+def test_what_smoothing_cuts_off_is_counted_to_the_letter(c: float, s: float, beta: float, period: float) -> None:
+    """Few nodes, so that everything beyond the last is smoothing's alone."""
+    line = Line(Composition(blocks([(ATOMS, 2)])), LinePlan(c, s, beta, period, SPLIT))
+    w, (limit, bound) = 2.0 * math.pi / period, beyond_smoothing(c, s, beta)
+    assert line.u == pytest.approx(w * np.arange(line.u.size))
+    assert limit <= line.u[-1] + w * 1e-9 < limit + 2 * w
+    assert line.u.size <= 100
+    assert line.truncation == pytest.approx(bound * left_after(limit, w), rel=1e-9)
+
+
+def test_what_is_cut_off_where_the_transform_dies_out_is_counted_to_the_letter(monkeypatch: pytest.MonkeyPatch) -> None:
+    c, s, beta, period, cut, rest = 1.0, 0.01, 3.0, 30.0, 20.0, 0.01
+    w, (limit, bound), asked = 2.0 * math.pi / period, beyond_smoothing(c, s, beta), list[object]()
+
+    def decays_after(_: Composition, *question: float) -> tuple[float, float]:
+        asked.append(question)
+        return cut, rest
+
+    monkeypatch.setattr(Composition, "decays_after", decays_after)
+    line = Line(Composition(blocks([(ATOMS, 2)])), LinePlan(c, s, beta, period, SPLIT))
+    assert asked == [pytest.approx((c, limit, 1e-3 * math.exp(-beta)))]
+    assert cut <= line.u[-1] + w * 1e-9 < cut + 2 * w
+    largest = smoothed_at(c, s, beta) * (1 + 1e-9)
+    exact = bound * left_after(limit, w) + largest * rest * left_after(cut, w)
+    assert line.truncation == pytest.approx(exact, rel=1e-10)
+    assert line.excess_error == pytest.approx(excess_beyond(line, limit, rest), rel=1e-9)
+    jump = Composition(blocks([(ATOMS, 2)]), 0.0, 0.3, jump=True)  # its transform is not looked at that way
+    assert Line(jump, LinePlan(c, s, beta, period, SPLIT)).u[-1] >= limit
+    assert len(asked) == 1
+
+
+def test_what_is_cut_off_for_want_of_nodes_is_counted_to_the_letter(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "_SPARE_NODES", 5)
+    monkeypatch.setattr(module, "_MOST_NODES", 5)
+    c, s, beta, period = 1.5, 0.1, 1.5, 6.0
+    line = Line(Composition(blocks([(ATOMS, 2)])), LinePlan(c, s, beta, period, SPLIT))
+    w, (limit, bound) = 2.0 * math.pi / period, beyond_smoothing(c, s, beta)
+    assert line.u.size == 5
+    largest = smoothed_at(c, s, beta) * (1 + 1e-9)
+    exact = bound * left_after(limit, w) + largest * left_after(5 * w, w)
+    assert line.truncation == pytest.approx(exact, rel=1e-10)
+    assert line.excess_error == pytest.approx(excess_beyond(line, limit, 1.0), rel=1e-9)
+
+
+def excess_factors(s: float, beta: float) -> tuple[float, float]:
+    """The factor and the variance of the Gaussian above the density of the shift, times what smoothing raises at most."""
+    with mp.workdps(30):
+        r0 = mp.besseli(1, beta) / (beta * mp.besseli(0, beta))
+        peak, variance = beta * mp.besseli(0, beta) / (2 * mp.sinh(beta)), mp.mpf(s) ** 2 / (mp.mpf(beta) ** 2 * r0)
+        return float(s * mp.exp(2 * mp.mpf(s)) * r0 * peak), float(variance)
+
+
+def excess_beyond(line: Line, limit: float, left_out: float) -> float:
+    """A Gaussian's tail from the limit on and one node more, and all of it where the transform is below `left_out`."""
+    factor, v = excess_factors(line.s, line.beta)
+    c, w = line.c, 2.0 * math.pi / line.period
+    height = factor * math.sqrt(2.0 * math.pi * v) / math.pi * math.exp(0.5 * v * c * c)
+    tail = math.exp(-0.5 * v * limit**2) * (1.0 / (v * limit) + w)
+    return height * (tail + left_out * math.sqrt(math.pi / (2.0 * v)))
+
+
+@pytest.mark.parametrize(
+    ("c", "s", "beta", "period"), [(2.0, 0.1, 2.0, 4.0), (9.0, 0.08, 1.2, 3.0), (1.0, 0.1, 4.0, 2.0)]
+)
+def test_the_excess_beyond_the_last_node_is_counted_to_the_letter(
+    c: float, s: float, beta: float, period: float
+) -> None:
+    line = Line(Composition(blocks([(ATOMS, 2)])), LinePlan(c, s, beta, period, SPLIT))
+    limit, _ = beyond_smoothing(c, s, beta)
+    assert line.excess_error == pytest.approx(excess_beyond(line, limit, 0.0), rel=1e-9)
+
+
+@pytest.mark.parametrize(("s", "beta"), [(0.1, 20.0), (0.05, 24.0)])
+def test_the_excess_is_that_of_the_gaussian_above_the_density_of_the_shift(s: float, beta: float) -> None:
+    line, (factor, v) = (
+        Line(Composition(blocks([(ATOMS, 1)])), LinePlan(2.0, s, beta, 40.0, SPLIT)),
+        excess_factors(s, beta),
+    )
+    for epsilon in (0.02, 0.45, 0.5, 1.28):
+        near = float(np.exp(ATOMS.log_mass) @ np.exp(-np.square(ATOMS.loss - epsilon) / (2.0 * v)))
+        unit, excess = math.exp(line.log_unit(epsilon)), line.read(epsilon).excess
+        assert factor * near <= unit * excess <= factor * near + 2.0 * unit * line.excess_error
+        assert unit * line.excess_error < 1e-3 * factor * near or near < 1e-3
+    rounding = line.excess_error - excess_beyond(line, beyond_smoothing(2.0, s, beta)[0], 0.0)
+    spectrum = line.composition.spectrum(2.0, 2.0 * math.pi / 40.0, line.u.size)
+    z = 2.0 + 1j * line.u
+    shape = np.abs(np.exp(0.5 * v * z * z)) * factor * math.sqrt(2.0 * math.pi * v) * 2.0 / 40.0
+    exact = float(shape @ (spectrum.rounding + np.abs(spectrum.values) * ((line.u.size + 16) * UNIT)))
+    assert rounding == pytest.approx(exact, rel=1e-3, abs=0.0) or line.excess_error > 100 * exact
+
+
+def test_aliases_are_geometric_series_of_chernoffs_bounds() -> None:
+    s, beta, period, c = 0.4, 1.5, 2.5, 1.2
+    composition = Composition(blocks([(FEW, 3)]), 0.2)
+    line = Line(composition, LinePlan(c, s, beta, period, SPLIT))
+    epsilons = np.array([0.1, 0.7, 1.4])
+    for epsilon, alias in zip(epsilons.tolist(), line.read(epsilons).alias, strict=True):
+        sides = []
+        for tilts in (SPLIT[c > SPLIT], SPLIT[c < SPLIT]):
+            bounds = []
+            for tilt in tilts.tolist():
+                mgf = 3 * math.log(math.fsum(np.exp(FEW.log_mass + tilt * FEW.loss))) + 0.1 * (tilt**2 + tilt)
+                peak = tilt**tilt / (1 + tilt) ** (1 + tilt)
+                chernoff = math.exp(mgf - tilt * epsilon) * peak * smoothed_at(tilt, s, beta)
+                bounds.append(chernoff * math.fsum(math.exp(-abs(c - tilt) * k * period) for k in range(1, 400)))
+            sides.append(min(bounds))
+        assert math.exp(line.log_unit(epsilon)) * alias == pytest.approx(2.0 * sum(sides), rel=1e-9)
+        assert line.read(epsilon).alias == pytest.approx(float(alias), rel=1e-12)
+    none = Line(composition, LinePlan(c, s, beta, period, np.zeros(0)))
+    assert none.read(epsilons).alias.tolist() == [math.inf] * 3
+    assert none.read(0.7).alias == math.inf
+
+
+def test_the_error_of_a_reading_is_the_sum_of_its_parts() -> None:
+    line = Line(Composition(blocks([(FEW, 3)])), LinePlan(1.5, 0.05, 20.0, 60.0, SPLIT))
+    shape = smoothing_transform(line.c + 1j * line.u, 0.05, 20.0) / (
+        30.0 * (line.c + 1j * line.u) * (line.c + 1j * line.u + 1)
+    )
+    spectrum = line.composition.spectrum(1.5, 2.0 * math.pi / 60.0, line.u.size)
+    assert line.rounding == pytest.approx(float(spectrum.rounding @ np.abs(shape)), rel=1e-9, abs=0.0)
+    assert line.total == pytest.approx(float(np.abs(line.f).sum()), rel=1e-12)
+    assert line.turning == pytest.approx(float(np.abs(line.f) @ line.u), rel=1e-12)
+    for e, parts in ((0.7, (0, 0, 1, 0)), (5.0, (0, 0, 0, 1)), (0.0, (0, 0, 0, 1)), (0.7, (2e-9, 3e-9, 0, 0))):
+        line.rounding, line.truncation, line.total, line.turning = parts
+        line.centre, line.log_scale = 0.25, -3.0
+        found = line.read(e)
+        own = parts[0] + parts[1] + UNIT * (parts[2] * (line.u.size + 16) + 4 * parts[3] * (e + 0.25))
+        scale = 4 * UNIT * (3.0 + 1.5 * e + 4)
+        assert found.error == pytest.approx(own + (abs(found.value) + own) * scale, rel=1e-6, abs=0.0)
+    line.margin = 0.5
+    wide = line.read(0.7)
+    assert wide.error == pytest.approx(5e-9 + 0.5 * (abs(wide.value) + 5e-9), rel=1e-9)
+    assert wide.excess == pytest.approx(1.5 * found.excess, rel=1e-9)
+
+
+def test_the_slope_of_a_reading_is_its_derivative() -> None:
+    line = Line(Composition(blocks([(FEW, 3)])), LinePlan(1.5, 0.2, 20.0, 60.0, SPLIT))
+    for e in (0.2, 1.0, 1.9):
+        low, high = (line.read(x).value * math.exp(line.log_unit(x) - line.log_unit(e)) for x in (e - 1e-5, e + 1e-5))
+        assert line.read(e).slope == pytest.approx((high - low) / 2e-5, rel=1e-4)

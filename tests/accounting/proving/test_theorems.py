@@ -13,7 +13,8 @@ from tests.accounting.laws import law_of, rows
 from tests.reference.exact import weights
 
 from filet import Adjacency, Analysis, CappedPoisson
-from filet._binomial import cap_weights, log_pmf
+from filet._binomial import cap_weights, hazard, log_pmf, relative_error
+from filet._rounding import LIGHTEST, UNDERFLOW
 from filet.accounting.proving import theorems as module
 from filet.accounting.proving.loss_law import LossLaw
 from filet.accounting.proving.theorems import lending_step, loss_law
@@ -118,6 +119,62 @@ def test_data_sets_beyond_the_digits_of_binomial_tails_are_refused_where_tails_a
     assert lending_step(CappedPoisson(10**15 + 1, 0.3, 3 * 10**14), 1.0, Adjacency.ZERO_OUT, 5) is None
 
 
+@pytest.mark.parametrize("log", [-670.0, -800.0])  # a float with few digits, and none at all
+def test_weights_too_light_for_their_digits_are_left_out_and_counted_as_lost(log: float) -> None:
+    v, light = cap_weights(100, 0.5, 60), math.exp(log)
+    assert 0.0 <= light < LIGHTEST
+    assert module._resolved(v, 0.01) == (v, 0.0, True)
+    few = replace(v, room=light, log_room=log)
+    assert module._resolved(few, 0.01) == (
+        replace(few, room=0.0),
+        LIGHTEST,
+        True,
+    )  # plain Poisson: losses stay as they are
+    near = replace(v, w=light, stay=light, log_w=log)
+    assert module._resolved(near, 1.0) == (replace(near, w=0.0, stay=0.0), LIGHTEST, True)
+    full = replace(v, tau=light, tq=light, swap=light, log_tau=log)
+    assert module._resolved(full, 1.0) == (replace(full, tau=0.0, tq=0.0, swap=0.0), LIGHTEST, True)
+    all_of_them = replace(full, room=light, w=light, stay=light, log_room=log, log_w=log)
+    assert module._resolved(all_of_them, 1.0)[1] == pytest.approx(3 * LIGHTEST, rel=1e-12, abs=0.0)
+    for one in (near, full):  # losses of hundreds: lower bounds cannot tell
+        assert [module._resolved(one, sigma)[2] for sigma in (0.081, 0.083)] == [False, True]
+
+
+def test_weights_that_are_truly_nothing_lose_nothing() -> None:
+    v = cap_weights(100, 0.5, 60)
+    for none in (
+        replace(v, room=0.0, log_room=-math.inf),
+        replace(v, w=0.0, log_w=-math.inf),
+        replace(v, tau=0.0, log_tau=-math.inf),
+    ):
+        assert module._resolved(none, 0.01) == (none, 0.0, True)
+
+
+@pytest.mark.parametrize(
+    ("low", "high"), [(5.0, 9.0), (-9.0, -5.0), (-1.0, 2.0), (0.5, 0.6), (8.0, 20.0), (-20.0, -8.0), (-3.0, 40.0)]
+)
+def test_masses_between_two_points_keep_their_digits(low: float, high: float) -> None:
+    with mp.workdps(40):
+        exact = float(mp.ncdf(high) - mp.ncdf(low)) if low < 0 else float(mp.ncdf(-low) - mp.ncdf(-high))
+    assert module._between(low, high) == pytest.approx(exact, rel=1e-13, abs=0.0)
+
+
+@pytest.mark.parametrize(("n", "p", "cap"), [*CORNERS[1:], (1000, 1 - 1e-6, 999)])
+def test_the_loss_where_truncation_hides_most_keeps_twelve_digits(n: int, p: float, cap: int) -> None:
+    (atom,) = loss_law(CappedPoisson(n, p, cap), 1.0, Adjacency.ADD_REMOVE, Analysis.REFINED).atoms
+    exact = mp.log1p(-weights(n, p, cap).q)
+    assert abs(atom.loss - exact) <= 4e-12 * abs(exact)
+
+
+@pytest.mark.parametrize(("n", "p", "cap"), CORNERS)
+def test_the_error_of_rejection_is_that_of_its_lighter_chance(n: int, p: float, cap: int) -> None:
+    for adjacency in Adjacency:
+        law = loss_law(CappedPoisson(n, p, cap, "reject"), 1.0, adjacency, Analysis.REFINED)  # type: ignore[arg-type]
+        chances = hazard(cap, n - 1 if adjacency is Adjacency.ADD_REMOVE else n, p)
+        assert law.weight_error == 4.0 * max(relative_error(math.log(max(one, 1e-300))) for one in chances)
+        assert law.lost == UNDERFLOW
+
+
 @pytest.mark.parametrize("name", ["room", "w", "tau", "tq", "c", "q", "swap"])
 @pytest.mark.parametrize("value", [math.nan, -1e-300, 1.0 + 1e-12])
 def test_weights_that_are_no_chances_are_refused(monkeypatch: pytest.MonkeyPatch, name: str, value: float) -> None:
@@ -143,6 +200,9 @@ def test_a_step_for_lending_is_that_of_one_group() -> None:
     assert step is not None
     assert (step.n, step.p, step.cap, step.sigma, step.adjacency, step.lenders) == (40, 0.3, 15, 1.2, "zero-out", 5)
     assert step.weights == cap_weights(40, 0.3, 15)
+    least = lending_step(CappedPoisson(40, 0.05, 2), 1.2, Adjacency.ZERO_OUT, 1)  # one place more than one, one lender
+    assert least is not None
+    assert (least.cap, least.lenders) == (2, 1)
 
 
 @pytest.mark.parametrize("adjacency", list(Adjacency))
