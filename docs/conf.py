@@ -53,5 +53,13 @@ def without_last_blank_lines(app: Any, docname: str, source: list[str]) -> None:
     source[0] = "\n".join(lines)
 
 
+def without_factories(
+    app: Any, what: str, name: str, thing: Any, options: Any, signature: str | None, returns: Any
+) -> Any:
+    """A default that is made anew is no Python expression, and with it Sphinx gives up on the whole signature."""
+    return (signature.replace("<factory>", "..."), returns) if signature else None
+
+
 def setup(app: Any) -> None:
     app.connect("source-read", without_last_blank_lines)
+    app.connect("autodoc-process-signature", without_factories)

@@ -122,7 +122,7 @@ def test_shown_values_are_one_short_line() -> None:
 
 
 @pytest.mark.parametrize(("word", "found"), [
-    ("--noise", "did you mean --noise-multiplier? "), ("--stesp", "did you mean --steps? "), ("--o", ""), ("--wholly-other", ""), (5, ""),
+    ("--noise", "did you mean --noise-multiplier? "), ("--stesp", "did you mean --steps? "), ("--o", ""), ("--epsilon", ""), ("--wholly-other", ""), (5, ""),
 ])  # fmt: skip
 def test_a_near_word_is_suggested_and_a_far_one_is_not(word: object, found: str) -> None:
     assert _checks.suggestion(word, ["--noise-multiplier", "--steps", "--output"]) == found

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 import importlib
 import subprocess
 import sys
@@ -28,7 +29,7 @@ accounting.proving.transform accounting.proving.composition accounting.proving.l
 accounting.proving.closed_form accounting.proving.verdict accounting.proving.combining
 accounting.searching.budget accounting.searching.grids accounting.searching.guesses accounting.searching.tilts accounting.searching.newton
 accounting.searching.sketches accounting.searching.lending_shares accounting.searching.lending_crowds accounting.searching.straight
-accounting.searching.refinement accounting.searching.crowds accounting.searching.stretches accounting.searching.tables
+accounting.searching.refinement accounting.searching.exact accounting.searching.crowds accounting.searching.stretches accounting.searching.tables
 accounting.run accounting.many accounting.rough accounting.state accounting.certificate accounting.curve accounting.accountant accounting.attacks accounting.lower_bounds
 planning.roots planning.target planning.looks planning.calibration planning.hardware planning.options planning.strategies
 planning.planner planning.frontiers
@@ -41,8 +42,8 @@ __main__
 integrations.dp_accounting_events integrations.dp_accounting_losses integrations.dp_accounting
 integrations.jax integrations.jax_privacy_bands integrations.jax_privacy
 integrations.jax_privacy_plans integrations.grain integrations.keras integrations.torch_padding integrations.torch
-integrations.opacus_accountant integrations.opacus_turns integrations.opacus_ghost integrations.opacus_checkpoint
-integrations.opacus integrations.huggingface
+integrations.opacus_accountant integrations.opacus_turns integrations.opacus_ghost integrations.opacus_sharded
+integrations.opacus_checkpoint integrations.opacus integrations.huggingface
 integrations.beam_keys integrations.beam_records integrations.beam_formats integrations.beam_reading integrations.beam_index
 integrations.beam_examples integrations.beam_join integrations.beam_files integrations.beam
 """.split()  # noqa: SIM905, a list of words
@@ -67,9 +68,14 @@ def modules() -> list[Path]:
 NAMES = {module_name(path) for path in modules()}
 
 
+@functools.cache
+def parsed(path: Path) -> ast.Module:
+    return ast.parse(path.read_text())
+
+
 def imports(path: Path) -> set[str]:
     """Modules of filet that a file imports, at the top or inside functions, but not for type checking only."""
-    tree = ast.parse(path.read_text())
+    tree = parsed(path)
     guarded = {
         id(inner)
         for node in ast.walk(tree)
@@ -162,9 +168,8 @@ def length(node: ast.FunctionDef) -> int:
 
 def test_modules_fit_a_sitting_and_functions_a_screen() -> None:
     for path in modules():
-        text = path.read_text()
-        assert len(text.splitlines()) <= MOST_LINES, path
-        for node in functions(ast.parse(text)):
+        assert len(path.read_text().splitlines()) <= MOST_LINES, path
+        for node in functions(parsed(path)):
             assert length(node) <= MOST_LINES_OF_A_FUNCTION, f"{module_name(path)}.{node.name} has {length(node)} lines"
 
 
@@ -185,7 +190,7 @@ def own_names(tree: ast.AST) -> set[str]:
 
 
 def test_no_module_reads_anothers_private_names() -> None:
-    trees = {path: ast.parse(path.read_text()) for path in modules()}
+    trees = {path: parsed(path) for path in modules()}
     everybodys = set().union(*(own_names(tree) for tree in trees.values()))  # not those of other libraries
     for path, tree in trees.items():
         own = own_names(tree)

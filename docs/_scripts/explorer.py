@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from playwright.sync_api import Browser, sync_playwright
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser
 
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
@@ -30,6 +32,7 @@ def picture(browser: Browser, url: str, name: str, height: int, scheme: str, par
 
 
 def main() -> None:
+    from playwright.sync_api import sync_playwright
     from tests.exploring.served import CHROMIUM, FLAGS, Served
 
     served = Served("--port", 0)

@@ -69,16 +69,20 @@ def integer(name: str, value: Any, *, low: int, remedy: str, high: int = MAX_INT
     return result
 
 
-def real(name: str, value: Any, *, rule: str, remedy: str) -> float:
-    """A finite or infinite float, never NaN; the caller checks the range named by `rule`."""
+def real(name: str, value: Any, *, rule: str = "", remedy: str) -> float:
+    """A finite or infinite float, never NaN; the caller checks the range named by `rule`, if there is one."""
     value = _scalar(name, value, "a number")
     try:
         result = float(value)
     except (TypeError, ValueError, OverflowError):
-        raise fail(f"{name}={show(value)} is not a number {rule}; {remedy}") from None
+        raise fail(f"{name}={show(value)} is not {_number(rule)}; {remedy}") from None
     if math.isnan(result):
-        raise fail(f"{name}=nan is not {rule}; {remedy}")
+        raise fail(f"{name}=nan is not {rule or 'a number'}; {remedy}")
     return result
+
+
+def _number(rule: str) -> str:
+    return f"a number {rule}".strip()
 
 
 def probability(name: str, value: Any, *, remedy: str) -> float:
@@ -203,5 +207,8 @@ def suggestion(word: Any, known: Iterable[str]) -> str:
         return ""
     names, bare = sorted(set(known)), word.strip("-")
     near = [name for name in names if len(bare) >= 3 and bare.lower() in name]
-    near += [name for name in difflib.get_close_matches(word, names, cutoff=0.6) if name not in near]
+    close = difflib.get_close_matches(
+        bare, [name.strip("-") for name in names], cutoff=0.6
+    )  # dashes make nothing alike
+    near += [name for name in names if name.strip("-") in close and name not in near]
     return f"did you mean {' or '.join(near[:3])}? " if near else ""

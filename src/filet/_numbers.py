@@ -34,7 +34,7 @@ def round_down(value: float, digits: int = 4, *, zeros: bool = False) -> str:
 def _rounded(value: float, digits: int, rounding: str, zeros: bool) -> str:
     from . import _checks  # late, so that the command line starts quickly
 
-    value = _checks.real("value", value, rule="of one number", remedy="pass one plain number")
+    value = _checks.real("value", value, remedy="pass one plain number")
     digits = _checks.integer("digits", digits, low=1, high=17, remedy="pass a number of significant digits")
     if not math.isfinite(value) or value == 0.0:
         return f"{value:g}"

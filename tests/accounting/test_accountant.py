@@ -73,6 +73,7 @@ def more(first: float, second: float) -> bool:
     return first <= second + max(1e-3 * second, 1e-4)
 
 
+@pytest.mark.long
 @settings(max_examples=25, deadline=None, derandomize=True)
 @given(**PARAMETERS)
 def test_epsilon_grows_in_steps_and_falls_in_noise_and_delta(

@@ -161,6 +161,7 @@ def matters(bound: Bound, draw: Draw) -> bool:
     return bool((bound(draw, eps) < 0.995 * right)[right > FLOOR].any())
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("mistake", MISTAKES)
 def test_a_slightly_wrong_bound_is_caught(mistake: str) -> None:
     bound, kinds, rate = MISTAKES[mistake]

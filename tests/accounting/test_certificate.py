@@ -62,6 +62,7 @@ def certify(curve: filet.PrivacyCurve, delta: float, analysis: str) -> dict[str,
 # --- the settings of the theory page ---
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("overflow", "analysis"), KINDS)
 @pytest.mark.parametrize("adjacency", ADJACENCIES)
 def test_setting_b_is_certified_for_every_adjacency_and_analysis(adjacency: str, overflow: str, analysis: str) -> None:
@@ -87,6 +88,7 @@ def test_lending_is_certified_and_gains_what_the_curve_gains(name: str, adjacenc
 # --- lending ---
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("n", "p", "cap", "sigma"),
     [(1_000, 0.05, 90, 2.0), (1_000, 0.05, 1, 2.0), (1_000, 0.05, 60, 0.09), (1_000, 0.05, 1_000, 2.0)],
@@ -130,6 +132,7 @@ def test_the_rows_are_near_the_best_and_in_the_checkers_units(name: str, adjacen
             assert values[0] <= 1.01 * values[1] + 1e-12, (k, values)
 
 
+@pytest.mark.long
 def test_several_phases_lend_each_for_itself() -> None:
     accountant = filet.Accountant("add-remove")
     for cap, noise in ((52, 1.0), (200, 1.0), (55, 2.0)):
@@ -145,6 +148,7 @@ def test_several_phases_lend_each_for_itself() -> None:
 # --- other runs ---
 
 
+@pytest.mark.long
 def test_plain_poisson_is_where_other_accountants_see_it() -> None:
     """Setting A without a cap: 2.81572 in the theory page's table, so 2.8167 is proven and 2.8150 cannot be."""
     s = SETTINGS["A"]
@@ -166,6 +170,7 @@ def test_gaussian_releases_have_the_closed_form(adjacency: str) -> None:
     assert check(found).ok
 
 
+@pytest.mark.long
 def test_phases_cycles_union_and_gaussians_are_composed() -> None:
     accountant = filet.Accountant("zero-out")
     accountant.compose(filet.CappedPoisson(4_000, 0.1, 160, cycle_length=4), noise_multiplier=2.0, steps=203)
@@ -207,6 +212,7 @@ def test_delta_is_checked_first(delta: Any) -> None:
         curve.certificate(delta)
 
 
+@pytest.mark.long
 def test_any_float_of_delta_is_understood() -> None:
     scheme = filet.CappedPoisson(1_000, 0.05, 80)
     curve = filet.account(scheme, noise_multiplier=2.0, steps=10, adjacency="zero-out")
@@ -228,6 +234,7 @@ def test_epsilons_are_rounded_up() -> None:
     assert rounded_up(0.25) == "0.25"
 
 
+@pytest.mark.long
 def test_a_plan_gets_finer_until_it_costs_little() -> None:
     scheme = filet.CappedPoisson(1_000, 0.05, 80)
     curve = filet.account(scheme, noise_multiplier=2.0, steps=10, adjacency="zero-out")

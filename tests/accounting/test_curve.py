@@ -178,6 +178,7 @@ def answer_or_refuse(question: str, curve: PrivacyCurve) -> None:
         assert (values >= 0.0).all(), question
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("extreme", EXTREMES)
 def test_every_method_answers_or_refuses_at_the_extremes(extreme: str) -> None:
     scheme, noise, steps = EXTREMES[extreme]

@@ -321,6 +321,7 @@ def test_noise_at_the_end_of_floats_is_answered_or_refused() -> None:
         epsilon_lower_bound(drawn, noise_multiplier=5e-324, steps=10, adjacency="zero-out", delta=1e-5)
 
 
+@pytest.mark.long
 def test_more_steps_than_floats_count_leave_a_power_of_one() -> None:
     curve = account(CappedPoisson(10**15, 1e-10, 10**6), noise_multiplier=1.0, steps=2**63 - 1, adjacency="zero-out")
     assert curve.true_positive_rate(0.1) == 1.0

@@ -51,6 +51,7 @@ def grid() -> Iterator[tuple[CappedPoisson, float, int, float]]:
 GRID = list(grid())
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("adjacency", ADJACENCIES)
 @pytest.mark.parametrize("part", range(4))
 def test_refined_is_never_above_swap_nor_swap_above_the_note(part: int, adjacency: str) -> None:
@@ -135,6 +136,7 @@ def test_a_lending_phase_beside_others_and_releases_is_between_its_parts_and_the
     assert alone.lower < refined.upper < 0.98 * swap.lower
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("adjacency", ADJACENCIES)
 def test_epsilon_and_delta_fall_and_agree_within_their_nodes(adjacency: str) -> None:
     """Each delta has nodes of its own; what they prove must still fall, and delta(epsilon(delta)) be about delta."""

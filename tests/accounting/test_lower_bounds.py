@@ -73,6 +73,7 @@ def test_merged_outcomes_have_no_more_of_p_and_no_less_of_q(n, p, cap, sigma, co
             assert np.exp(law.log_mass - law.loss).sum() >= 1 - 1e-11
 
 
+@pytest.mark.long
 def test_never_above_the_upper_bound_on_random_settings():
     rng = random.Random(5)
     seen = 0
@@ -171,6 +172,7 @@ LITTLE = [filet.CappedPoisson(60_000, 256 / 60_000, 300), filet.CappedPoisson(60
           filet.CappedPoisson(1_000, 0.05, 30), filet.CappedPoisson(200, 1.0, 20), filet.CappedPoisson(400, 0.05, 12, "truncate", 4)]  # fmt: skip
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("noise", [0.003, 0.02, 0.06])
 @pytest.mark.parametrize("adjacency", ADJACENCIES)
 @pytest.mark.parametrize("scheme", LITTLE, ids=str)

@@ -46,18 +46,21 @@ def step(row: dict[str, Any]) -> dict[str, Any]:
     return {k: row[k] for k in STEP}
 
 
+@pytest.mark.long
 def test_profiles_reproduce_the_table() -> None:
     for row in small(table("profiles"), 2):
         found, stored = exact.profile(float(row["epsilon"]), **step(row)), mpf(row["delta"])
         assert abs(found - stored) <= mpf(10) ** -19 * stored
 
 
+@pytest.mark.long
 def test_closed_forms_and_laws_agree() -> None:
     for row in small(table("profiles"), 9):
         eps = float(row["epsilon"])
         assert abs(exact.profile(eps, **step(row)) - exact.law_profile(exact.law(**step(row)), eps)) < mpf(10) ** -40
 
 
+@pytest.mark.long
 def test_float_profiles_agree() -> None:
     for row in small(table("profiles"), 2):
         eps = float(row["epsilon"])
@@ -79,6 +82,7 @@ def test_profiles_are_profiles() -> None:
             assert (np.diff(slopes) > -1e-11).all()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("direction", ["forward", "reverse"])
 @pytest.mark.parametrize(("overflow", "adjacency", "analysis"), exact.COMBINATIONS)
 def test_laws_have_mass_one(overflow: str, adjacency: str, analysis: str, direction: str) -> None:
@@ -99,6 +103,7 @@ def test_gaussian_closed_form(sigma: float, steps: int, eps: float) -> None:
     assert abs(composed.delta(eps) / truth - 1) < 1e-24
 
 
+@pytest.mark.long
 def test_two_steps_against_convolution() -> None:
     """Three routes for two steps of plain Poisson: direct quadrature, repeated convolution, and the stored epsilon."""
     law = exact.law(n=10, p=0.3, B=10, sigma=1.0, overflow="none", analysis="poisson")
@@ -107,6 +112,7 @@ def test_two_steps_against_convolution() -> None:
     assert abs(few_steps.PoissonLoss(0.3, 1.0, 2).delta(1.0) / float(direct) - 1) < 1e-11
 
 
+@pytest.mark.long
 def test_convolution_against_the_transform() -> None:
     """Ordinary parameters, where both work, both directions."""
     loss = few_steps.PoissonLoss(0.2, 1.5, 16)
@@ -115,6 +121,7 @@ def test_convolution_against_the_transform() -> None:
         assert abs(loss.delta(0.8, direction) / float(exact.Composed(law, 16, digits=14).delta(0.8)) - 1) < 1e-10
 
 
+@pytest.mark.long
 def test_composed_reproduce_the_table() -> None:
     named = [row for row in table("composed") if row["part"] == "named"]
     for row in [named[6], named[7 + 24]]:

@@ -17,7 +17,8 @@ from filet.accounting.many import power_tables, powers
 from filet.accounting.proving.closed_form import gaussian_log_delta
 from filet.accounting.run import Run
 from filet.accounting.searching.budget import Budget
-from filet.accounting.searching.refinement import Direction, Exact, OneStepAnswers
+from filet.accounting.searching.exact import Exact, OneStepAnswers
+from filet.accounting.searching.refinement import Direction
 
 USUAL = CappedPoisson(10_000, 0.01, 120)
 ALL = CappedPoisson(10, 1.0, 10)

@@ -157,6 +157,7 @@ def test_steps_beyond_floating_point_never_give_a_small_epsilon(p: float, noise:
         curve.epsilon(1e-3)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("adjacency", ["zero-out", "replace-one"])
 @pytest.mark.parametrize("steps", [3, 1000, 10**6])
 def test_delta_of_vast_noise_lies_in_its_bracket(adjacency: str, steps: int) -> None:

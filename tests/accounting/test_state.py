@@ -123,6 +123,7 @@ def _save_many(path: Path, count: int) -> None:
         run().save(path)
 
 
+@pytest.mark.long
 def test_two_processes_never_leave_a_broken_state_file(tmp_path: Path) -> None:
     path = tmp_path / "state.json"
     run().save(path)

@@ -43,9 +43,10 @@ from filet.accounting.searching import (
 )
 from filet.accounting.searching.budget import Budget
 from filet.accounting.searching.crowds import MANY, Crowd
+from filet.accounting.searching.exact import Exact
 from filet.accounting.searching.lending_crowds import Model
 from filet.accounting.searching.lending_shares import Query
-from filet.accounting.searching.refinement import Direction, Exact, Part
+from filet.accounting.searching.refinement import Direction, Part
 
 COMPOSED = rows("composed.csv")
 SLACK = 1e-9
@@ -152,6 +153,7 @@ def check_view(chance: Chance, view: View, exact: Counted, epsilon: float) -> No
                 chance.violations.append((e, least, ratio))
 
 
+@pytest.mark.long
 def test_random_guesses_never_make_a_bound_of_a_reference_row_wrong(chance: Chance) -> None:
     check_rows(chance, COMPOSED[3::9])
     assert chance.violations == []
@@ -167,6 +169,7 @@ def test_random_guesses_never_make_a_bound_of_any_reference_row_wrong(chance: Ch
     assert chance.proofs > 30
 
 
+@pytest.mark.long
 def test_random_guesses_never_make_a_bound_of_a_small_law_wrong(chance: Chance) -> None:
     check_laws(chance, range(36))
     assert chance.violations == []
@@ -433,6 +436,7 @@ def noticed(chance: Chance) -> bool:
     return False
 
 
+@pytest.mark.long
 def test_a_proof_that_says_half_is_noticed(chance: Chance, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Evidence, "delta_bound", halved)
     check_rows(chance, COMPOSED[3::9])

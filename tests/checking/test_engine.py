@@ -19,7 +19,7 @@ from tests.checking.judging import JUDGED, POINTS, curve_of, drawn, judge, table
 import filet
 from filet.accounting.certificate import Plan
 
-FEWEST = {"ordinary": 190, "extreme": 25}  # judged runs that the tables have
+FEWEST = {"ordinary": 500, "extreme": 200}
 
 
 @pytest.mark.long

@@ -123,6 +123,7 @@ def divergence(P: dict[float, float], Q: dict[float, float], sigma: float, a: fl
     return float(np.maximum(cells[0] - a * cells[1], 0).sum())
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("adjacency", ADJACENCIES)
 @pytest.mark.parametrize(("overflow", "analysis"), [*KINDS[:3], ("truncate", "refined")])
 def test_no_small_data_set_exceeds_a_profile(overflow: str, analysis: str, adjacency: str) -> None:

@@ -49,6 +49,7 @@ def shown_on_a_terminal(columns):
     return text
 
 
+@pytest.mark.long
 def test_figures_are_not_cut_however_narrow_the_terminal():
     curve = filet.account(filet.CappedPoisson(60_000, 256 / 60_000, 300), noise_multiplier=1.0, steps=14_000,
                           adjacency="zero-out")  # fmt: skip

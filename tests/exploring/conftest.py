@@ -12,7 +12,7 @@ def server():
         served.stop()
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")  # while it lives, this thread has an event loop, and other tests could not start theirs
 def browser():
     if CHROMIUM is None:
         pytest.fail("the explorer is tested in Chromium; install it with: apt-get install chromium")

@@ -180,7 +180,7 @@ def test_a_target_finds_the_noise(visit):
     noise = filet.calibrate_noise_multiplier(scheme, steps=14_000, epsilon=3.0, delta=1e-5, adjacency="zero-out")
     page.locator("#fact-noise", has_text=filet.round_up(noise)).wait_for()
     shows(page, epsilon(scheme, noise))
-    page.get_by_text("add-remove", exact=True).click()
+    page.locator("label[for=adjacency-add-remove]").click()
     fill(page, "max_batch_size", 256)
     fill(page, "epsilon", "0.001")
     page.locator("#epsilon-error", has_text="cannot be met by any noise").wait_for()
@@ -189,8 +189,8 @@ def test_a_target_finds_the_noise(visit):
 def test_an_address_brings_back_the_view(visit):
     page = visit()
     fill(page, "steps", "777")
-    page.get_by_text("probability", exact=True).click()
-    page.get_by_text("add-remove", exact=True).click()
+    page.locator("label[for=rate-sampling_probability]").click()
+    page.locator("label[for=adjacency-add-remove]").click()
     shows(page, epsilon(steps=777, adjacency="add-remove"))
     page.get_by_role("button", name="copy this view's address").click()
     page.get_by_role("button", name="copied").wait_for()
@@ -310,3 +310,38 @@ def test_closing_the_page_in_the_middle_of_a_plan_ends_the_plan(visit, server):
     page.locator("#plan-status", has_text="%").wait_for()
     page.close()
     assert server.becomes_idle()
+
+
+def test_what_cannot_be_drawn_says_why_and_an_old_picture_does_not_pass_for_a_new_one(visit):
+    page = visit()
+    for view in ("epsilon-cap", "utilization", "delta-epsilon"):
+        whole(page, view)
+    fill(page, "noise_multiplier", "0")
+    shows(page, "∞")
+    page.locator("#view-epsilon-cap[data-state=whole] .reading", has_text="No finite epsilon").wait_for()
+    page.locator("#view-utilization .reading", has_text="there is no finite one").wait_for()
+    assert page.locator("#view-epsilon-cap svg.chart path").count() == 0
+    page.goto("about:blank")
+    page = visit()
+    whole(page, "epsilon-cap")
+    page.evaluate("location.hash = 'dataset_size=1&poisson_batch_size=1&max_batch_size=1&steps=1&delta=0.1'")
+    shows(
+        page, epsilon(filet.CappedPoisson(1, 1.0, 1), steps=1, delta=0.1)
+    )  # one cap in all: too few for a first picture
+    label = page.locator("#view-epsilon-cap svg.chart[aria-label*='from 1 to 1 rows']")
+    label.wait_for()
+
+
+def test_the_page_rounds_upper_bounds_up_and_lower_bounds_down(visit):
+    page = visit()
+    values = [(1 + (37 * number % 999) / 991) * 10.0**power for number in range(120) for power in range(-9, 10)]
+    script = """async (values) => {
+        const { down, padded, up } = await import("/format.js");
+        return values.map((value) => [up(value), down(value), padded(up(value), 4)]);
+    }"""
+    for value, texts in zip(values, page.evaluate(script, values), strict=True):
+        above, below, padded = (float(text.replace(",", "").replace("−", "-")) for text in texts)
+        assert above * (1 - 1.1e-3) <= value <= above == padded
+        assert below <= value <= below * (1 + 1.1e-3)
+        if 1e-3 <= value < 1e4:
+            assert len(texts[2].replace(".", "").lstrip("0")) >= 4

@@ -42,6 +42,17 @@ def test_a_point_does_not_wait_for_a_plan():
     running(scenario)
 
 
+def test_what_takes_long_stands_back_for_what_is_quick():
+    async def scenario(pool):
+        for urgency in (POINT, SLOW, PLAN):  # each by a process of its own
+            await pool.ask("epsilon", RUN, urgency=urgency)
+        return [os.getpriority(os.PRIO_PROCESS, number) for number in pool.process_ids]
+
+    first, second, third = running(scenario, duties=((POINT,), (SLOW,), (PLAN,)))
+    assert first == os.getpriority(os.PRIO_PROCESS, 0)
+    assert first < second < third or third == 19  # 19: as nice as can be
+
+
 def test_a_task_that_is_given_up_frees_its_process_within_seconds():
     async def scenario(pool):
         reports = []

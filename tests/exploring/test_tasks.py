@@ -91,6 +91,7 @@ def test_noise_at_a_cap_is_the_calibrations():
     assert found == {"noise_multiplier": noise, "effective_noise": noise / scheme.expected_batch_size}
 
 
+@pytest.mark.long
 def test_an_option_is_the_plans():
     plan = filet.plan(
         dataset_size=60_000, max_batch_size=300, steps=14_000, epsilon=3.0, delta=1e-5, adjacency="zero-out"

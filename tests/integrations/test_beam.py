@@ -138,6 +138,30 @@ def test_files_do_not_depend_on_the_number_of_workers(tmp_path, reference):
     assert contents(tmp_path / "out") == reference
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("form", ["parquet", "tfrecord", "avro"])
+@pytest.mark.parametrize("cycle", [1, 3])
+@pytest.mark.parametrize("overflow", ["truncate", "reject"])
+def test_every_policy_cycle_and_format_on_one_and_two_workers_from_any_shards(tmp_path, overflow, cycle, form):
+    scheme = filet.CappedPoisson(SIZE, 0.03 * cycle, 12, overflow=overflow, cycle_length=cycle)
+    key, shards = secret(tmp_path), np.random.default_rng([*map(ord, overflow + form), cycle]).integers(2, 30, size=2)
+    found = []
+    for options, count in ((LOCAL, 1), (LOCAL, shards[0]), (TWO_WORKERS, shards[1])):
+        data = write_parquet(tmp_path / f"in-{len(found)}", count, texts=True)
+        output = tmp_path / f"out-{len(found)}"
+        write_job(from_parquet(data), output, key, options, scheme=scheme, format=form)
+        found.append(contents(output))
+    assert found[0] == found[1] == found[2]
+    assert_is_the_samplers(open_batches(tmp_path / "out-0"), sampler_of(scheme, key), arrays(), words())
+
+
+def test_arrays_of_no_numbers_are_refused_where_the_format_has_none(tmp_path):
+    pairs = [(k, {"x": np.zeros((2, 0), np.float32)}) for k in range(SIZE)]
+    fails(tmp_path, pairs, r"the field 'x' has shape \(2, 0\).*write tfrecord or avro")
+    write_job(created(pairs), tmp_path / "other", secret(tmp_path), format="avro")
+    assert open_batches(tmp_path / "other")[0].data["x"].shape == (12, 2, 0)
+
+
 # --- other runners -------------------------------------------------------------------------------------------------
 
 

@@ -48,11 +48,11 @@ def test_opacus_killed_and_resumed(tmp_path):
 def test_ways_to_spend_a_budget_killed_and_resumed(tmp_path, script):
     # two runs of 20 steps: killed in the middle of the second
     options = ("--only", "note", "reject", "--steps", 20, "--seeds", 1, "--save-every", 10)
-    options = (tmp_path / "figure.png", *options)
-    whole, killed = survives(script, tmp_path, *options, kills=(30,), flag=("--checkpoint",))
+    figure = tmp_path / "figure.png"
+    whole, killed = survives(script, tmp_path, figure, *options, kills=(30,), flag=("--checkpoint",))
     assert len(whole) == 1
     assert killed == whole
-    assert (tmp_path / "figure.png").stat().st_size > 10_000
+    assert figure.stat().st_size > 10_000
 
 
 def test_jax_privacy_config_with_filets_batches_and_accountant_killed_and_resumed(tmp_path):
@@ -74,5 +74,16 @@ def test_jax_privacy_config_learns_at_the_size_of_jax_privacys_own_example(tmp_p
 
 def test_hugging_face_killed_and_resumed(tmp_path):
     whole, killed = survives("train_huggingface.py", tmp_path, "--steps", 16, kills=(14, 25))
+    assert len(whole) == 1
+    assert killed == whole
+
+
+def test_training_from_beam_killed_and_resumed(tmp_path):
+    for folder in ("whole", "killed"):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "run.key").write_bytes(b"one key for both of them")
+        (tmp_path / folder / "run.key").chmod(0o600)
+    options = ("--batches", "files", "--steps", 30)
+    whole, killed = survives("train_from_beam.py", tmp_path, *options, kills=(10, 20), flag=("--folder",))
     assert len(whole) == 1
     assert killed == whole

@@ -171,3 +171,29 @@ def test_bad_arguments_are_refused(tmp_path):
         trainer(tmp_path, physical=2, args={"save_strategy": "steps", "save_steps": 4})
     with pytest.raises(filet.InvalidArgumentError, match="either noise_multiplier"):
         trainer(tmp_path, target_epsilon=1.0, target_delta=1e-3)
+    with pytest.raises(filet.InvalidArgumentError, match=r"label_smoothing_factor=0\.1"):
+        trainer(tmp_path, args={"label_smoothing_factor": 0.1})
+    with pytest.raises(filet.InvalidArgumentError, match="compute_loss_func"):
+        trainer(tmp_path, compute_loss_func=lambda outputs, labels, **_: outputs.loss)
+    assert trainer(tmp_path, args={"save_strategy": "steps", "save_steps": 0.25}).args.max_steps == 8
+
+
+def test_hugging_face_takes_no_step_twice_or_beyond_the_runs(tmp_path):
+    class Stops(transformers.TrainerCallback):
+        def on_step_end(self, args, state, control, **_):
+            control.should_training_stop = state.global_step == 3
+
+    run = trainer(tmp_path)
+    run.add_callback(Stops)
+    run.train()
+    assert len(run.engine.accountant) == 3
+    run.remove_callback(Stops)
+    run.train()  # the five steps that are left
+    assert len(run.engine.accountant) == 8
+    with pytest.raises(filet.StateError, match="the run of steps=8 is over"):
+        run.train()
+    later = trainer(tmp_path)
+    later.args.gradient_accumulation_steps = 2
+    with pytest.raises(filet.StateError, match="2 batches were drawn"):
+        later.train()
+    assert len(later.engine.accountant) == 0

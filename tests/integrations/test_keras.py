@@ -22,12 +22,14 @@ ROWS = RNG.normal(size=(60, 5)).astype(np.float32)
 LABELS = (ROWS[:, 0] > 0).astype(np.float32)[:, None]
 
 
-def model(regularised=False, optimizer=None):
+def model(regularised=False, optimizer=None, **options):
     keras.utils.set_random_seed(3)
     penalty = keras.regularizers.L2(0.5) if regularised else None
     made = keras.Sequential([keras.Input((5,)), keras.layers.Dense(1, kernel_regularizer=penalty)])
     made.compile(
-        optimizer=optimizer or keras.optimizers.SGD(1.0), loss=keras.losses.BinaryCrossentropy(from_logits=True)
+        optimizer=optimizer or keras.optimizers.SGD(1.0),
+        loss=keras.losses.BinaryCrossentropy(from_logits=True),
+        **options,
     )
     return made
 
@@ -109,6 +111,82 @@ def test_keras_adds_noise_of_the_accounted_size():
     noise = (weights(made)[0] - before) * SCHEME.expected_batch_size / (1.7 * 0.3)
     assert abs(noise.mean()) < 5 / np.sqrt(noise.size)
     assert abs(noise.std() - 1) < 5 / np.sqrt(2 * noise.size)
+
+
+def test_keras_counts_all_steps_where_the_best_weights_are_restored():
+    made = model()
+    run = training(made)
+    worse = keras.callbacks.EarlyStopping("val_loss", mode="max", baseline=1e9, patience=3, restore_best_weights=True)
+    history = run.fit(ROWS, LABELS, epochs=20, verbose=0, validation_data=(ROWS, LABELS), callbacks=worse)
+    taken = len(history.history["loss"])
+    assert taken == run.steps_taken == 3  # which of the three is kept depends on all of them
+    cost = filet.account(SCHEME, noise_multiplier=1.0, steps=3, adjacency="zero-out").epsilon(1e-4)
+    assert run.epsilon(1e-4) == cost
+    # The weights are those of one step; the noise, the steps and what is saved are those of three.
+    plain = {steps: model() for steps in (1, 3)}
+    for steps, other in plain.items():
+        training(other).fit(ROWS, LABELS, steps_per_epoch=steps, verbose=0)
+    for one, two in zip(weights(made), weights(plain[1]), strict=True):
+        np.testing.assert_array_equal(one, two)
+    for one, two in zip(made.non_trainable_variables, plain[3].non_trainable_variables, strict=True):
+        np.testing.assert_array_equal(np.asarray(one.value), np.asarray(two.value))
+    run.fit(ROWS, LABELS, verbose=0)
+    assert run.steps_taken == 20
+
+
+def test_keras_refuses_to_go_on_from_a_model_that_was_set_back():
+    made = model()
+    run = training(made)
+    run.fit(ROWS, LABELS, steps_per_epoch=4, verbose=0)
+    before = made.get_weights()
+    run.fit(ROWS, LABELS, steps_per_epoch=5, verbose=0)
+    made.set_weights(before)
+    assert run.steps_taken == 9
+    with pytest.raises(filet.StateError, match=r"set back to step 4 after 9 steps.*noise would be used again"):
+        run.fit(ROWS, LABELS, verbose=0)
+
+
+def test_keras_counts_the_steps_before_an_error():
+    class Fails(keras.callbacks.Callback):
+        def on_train_batch_end(self, batch, logs=None):
+            if batch == 4:
+                raise KeyboardInterrupt
+
+    run = training(model())
+    run.fit(ROWS, LABELS, steps_per_epoch=6, verbose=0)
+    with pytest.raises(KeyboardInterrupt):
+        run.fit(ROWS, LABELS, steps_per_epoch=6, verbose=0, callbacks=[Fails()])
+    assert run.steps_taken == 11
+
+
+def test_keras_takes_no_step_that_is_not_the_runs():
+    made = model()
+    run = training(made)
+    with pytest.raises(filet.StateError, match="CappedKerasTraining"):
+        made.train_on_batch(ROWS[:8], LABELS[:8], sample_weight=np.ones(8, np.float32))
+    assert run.steps_taken == 0
+    several = model(steps_per_execution=3)  # Keras would take 21
+    with pytest.raises(filet.InvalidArgumentError, match="20 steps an epoch are not a multiple"):
+        training(several).fit(ROWS, LABELS, verbose=0)
+    run = training(model(steps_per_execution=5))
+    run.fit(ROWS, LABELS, epochs=2, verbose=0)
+    assert run.steps_taken == 20
+
+
+def test_keras_refuses_weights_where_jax_privacy_keeps_its_own():
+    class Counts(keras.Model):
+        def __init__(self):
+            super().__init__()
+            self.seen = self.add_weight(name="seen", shape=(2,), dtype="uint32", trainable=False, initializer="zeros")
+            self.layer = keras.layers.Dense(1)
+
+        def call(self, rows):
+            return self.layer(rows)
+
+    made = Counts()
+    made.compile(optimizer="sgd", loss="mse")
+    with pytest.raises(filet.InvalidArgumentError, match=r"\['seen', '_rng'\].*into a layer"):
+        training(made)
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -26,7 +27,7 @@ def test_the_opacus_snippet_trains_within_its_budget():
     from torch.utils.data import DataLoader, TensorDataset
 
     model = torch.nn.Linear(3, 2)
-    names = {
+    names: dict[str, Any] = {
         "scheme": SCHEME,
         "model": model,
         "optimizer": torch.optim.SGD(model.parameters(), lr=0.1),
@@ -50,7 +51,7 @@ def test_the_jax_snippet_compiles_once_and_moves_the_weights():
         norms = jnp.linalg.norm(gradients, axis=1, keepdims=True)
         return (gradients / jnp.maximum(norms, 1.0) * mask[:, None]).sum(axis=0)
 
-    names = {
+    names: dict[str, Any] = {
         "jax": jax, "scheme": SCHEME, "data": jnp.ones((60_000, 2)), "clipped_sum": clipped_sum, "noise_multiplier": 1.0,
         "clipping_norm": 1.0, "rate": 0.5,
     }  # fmt: skip

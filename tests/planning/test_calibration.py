@@ -121,6 +121,7 @@ def test_the_other_analyses_are_calibrated_too(analysis: str, epsilon: float) ->
     assert refined <= noise * (1 + 1e-4)
 
 
+@pytest.mark.long
 def test_affordable_utilization_reaches_the_published_figures() -> None:
     floors = {("truncate", "union"): 0.55, ("truncate", "note"): 0.80, ("truncate", "swap"): 0.89, ("truncate", "refined"): 0.92,
               ("reject", "refined"): 0.97}  # fmt: skip

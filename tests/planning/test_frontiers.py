@@ -30,6 +30,7 @@ def test_frontier_of_epsilon_is_what_account_says_and_rises_with_steps() -> None
     assert set(found.series) == {"reject", "truncate", "note", "union"}
 
 
+@pytest.mark.long
 def test_frontier_of_noise_uses_calibrated_noise() -> None:
     found = frontier(over="sampling_probability", values=[0.008, 0.016], max_batch_size=48, steps=400, epsilon=2.0,
                      **FRONTIER)  # fmt: skip

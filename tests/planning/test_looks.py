@@ -34,14 +34,18 @@ def test_a_correction_makes_the_guess_that_of_a_quick_look() -> None:
     assert looks.correct(at(0.0)) < 1e-9
 
 
-def test_what_is_lent_is_corrected_once_for_like_rates() -> None:
-    truncate = CappedPoisson(60_000, 256 / 60_000, 256)
+def test_guesses_are_corrected_once_for_like_rates() -> None:
+    """Quick looks at what is lent are dear, so more rates count as alike."""
+    here, near, far = (CappedPoisson(60_000, rate / 60_000, 256) for rate in (240, 256, 350))
     looks = Looks(TARGET)
-    assert looks.correct((truncate, 1.3, 14_000)) > 0.0
-    assert looks.correct((truncate, 1.2, 14_000)) == 0.0
+    assert looks.correct((here, 1.3, 14_000)) > 0.0
+    assert looks.correct((here, 1.2, 14_000)) == looks.correct((near, 1.2, 14_000)) == 0.0
+    assert looks.correct((far, 1.3, 14_000)) > 0.0
     note = Looks(Target(3.0, 1e-5, Adjacency.ADD_REMOVE, Analysis.NOTE))
-    note.correct((truncate, 1.9, 14_000))
-    assert note.correct((truncate, 1.8, 14_000)) > 0.0
+    note.correct((here, 1.9, 14_000))
+    assert note.correct((here, 1.89, 14_000)) == 0.0
+    assert note.correct((here, 1.8, 14_000)) > 0.0
+    assert note.correct((near, 1.8, 14_000)) > 0.0
 
 
 def test_a_root_beyond_the_limits_is_a_limit_or_none() -> None:

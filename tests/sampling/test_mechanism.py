@@ -235,6 +235,7 @@ SCHEMES = [
 ]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("scheme", SCHEMES, ids=lambda s: s.overflow.value)
 def test_the_noisy_sum_has_its_exact_law(scheme):
     """Kolmogorov-Smirnov against the exact mixture of Gaussians, on antipodal data, p-value 1e-4."""
@@ -246,6 +247,7 @@ def test_the_noisy_sum_has_its_exact_law(scheme):
     assert stats.kstest(found, cdf(exact_mixture(values, wrong))).pvalue < P_VALUE  # the test can tell the policies
 
 
+@pytest.mark.long
 def test_the_noisy_sum_of_a_cycle_has_its_exact_law():
     """Over keys, both groups: each is a uniform pair of the five examples, one of which is left out."""
     values, scheme = [1.0, -1.0, 0.5, -0.5, 0.25], CappedPoisson(5, 0.5, 1, cycle_length=2)
@@ -340,6 +342,7 @@ def test_an_audit_never_finds_more_than_is_proven(scheme, adjacency):
     assert one_step_delta(scheme, adjacency, math.exp(0.5)) >= true >= 0.1
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("adjacency", NEIGHBOURS)
 @pytest.mark.parametrize("scheme", SCHEMES[:2], ids=lambda s: s.overflow.value)
 def test_an_audit_never_finds_more_than_the_accountant_reports(scheme, adjacency):

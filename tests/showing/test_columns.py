@@ -111,6 +111,7 @@ def test_a_target_that_nothing_meets_is_zero_and_a_wrong_one_an_error():
         columns.utilization_of_cap(**given, epsilon=-1.0, adjacency="zero-out")
 
 
+@pytest.mark.long
 def test_the_frontier_is_the_planners():
     given = {"dataset_size": 3_000, "max_batch_size": 48, "sampling_probability": 0.012, "epsilon": 2.0, "delta": 1e-5,
                  "adjacency": "zero-out"}  # fmt: skip

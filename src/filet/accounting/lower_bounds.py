@@ -35,7 +35,7 @@ _WIDEST_CELL = 15.0  # far from the cap, where the number of others tells little
 _COARSE = 5.0  # factor for a first look
 _MOST_CELLS = 600_000
 _OUTCOMES = 1_200
-_PROOFS = 6
+_PROOFS, _SURE, _CLOSE = 6, 3, 0.99  # how many are proven at most, in any case, and if guessed this close to the best
 _LITTLE_NOISE = 0.2  # below, losses are so large that masses of cells underflow
 _RATE_ERROR = 1e-9  # relative, of an inclusion probability
 _TINY = 1e-4  # epsilons below this are not worth a composition
@@ -140,7 +140,7 @@ def _best(scheme: CappedPoisson, sigma: float, rounds: int, adjacency: Adjacency
     ranked.sort(key=lambda item: -item[0])
     best = 0.0
     for place, (guess, direction, pair) in enumerate(ranked[:_PROOFS]):
-        if place < 4 or guess > best:  # guesses may be far off where single large losses decide
+        if place < _SURE or guess > _CLOSE * best:  # guesses may be far off where single large losses decide
             for law in merged(pair, reach, directions=(direction,)):
                 best = max(best, _epsilon(law, rounds, log_delta))
     return best
@@ -182,7 +182,9 @@ def merged(pair: Attack, reach: float, coarse: float = 1.0, directions: tuple[in
     slack = 0.0 if pair.common else 2.0 * WEIGHT_ERROR
     negligible = float(ndtr(-reach)) / shared.size
     return [
-        _by_loss(shared + one, shared + other + beyond, one - other - beyond, slack, WEIGHT_ERROR, negligible)
+        _by_loss(
+            shared + one, shared + other + beyond, one - other - beyond, slack, negligible, int(_OUTCOMES / coarse)
+        )
         for one, other in [((p, q), (q, p))[direction] for direction in directions]
     ]
 
@@ -230,26 +232,26 @@ def _along(edges: Array, weights: Array, start: float, spacing: float, reach: fl
     return np.asarray(np.bincount(cell, weights=mass, minlength=counts.size), dtype=np.float64)
 
 
-def _by_loss(p: Array, q: Array, d: Array, slack: float, weight_error: float, negligible: float) -> Discrete:
+def _by_loss(p: Array, q: Array, d: Array, slack: float, negligible: float, outcomes: int) -> Discrete:
     """Cells of about the same loss become one outcome; cells of negligible mass are dropped, which lowers the bound."""
     keep = (p > max(negligible, 1e-300)) & (q > 1e-300)
     p, q, d = p[keep], q[keep], d[keep]
-    if p.size > 3 * _OUTCOMES:
+    if p.size > 3 * outcomes:
         loss = np.log(p / q)
         order = np.argsort(loss)
         loss, p, q, d = loss[order], p[order], q[order], d[order]
         cuts = [
             np.zeros(1, dtype=np.int64),
-            np.searchsorted(loss, np.linspace(0.0, loss[-1], _OUTCOMES)),
+            np.searchsorted(loss, np.linspace(0.0, loss[-1], outcomes)),
         ]  # large losses
         for weight in (p, np.sqrt(np.sqrt(p))):  # for the bulk, and for the tails that decide small deltas
             share = np.cumsum(weight)
-            cuts.append(np.searchsorted(share, np.linspace(0.0, share[-1], _OUTCOMES)[1:-1]))
+            cuts.append(np.searchsorted(share, np.linspace(0.0, share[-1], outcomes)[1:-1]))
         starts = np.unique(np.minimum(np.concatenate(cuts), p.size - 1))
         p, q, d = (np.add.reduceat(mass, starts) for mass in (p, q, d))
     ratio = d / q
     loss = np.where(np.abs(ratio) < 0.5, np.log1p(np.maximum(ratio, -0.75)), np.log(p) - np.log(q))
-    return Discrete(loss - slack, np.log(p), 0.0, weight_error)
+    return Discrete(loss - slack, np.log(p), 0.0, WEIGHT_ERROR)
 
 
 def _guess(law: Discrete, rounds: int, log_delta: float) -> float:
@@ -265,16 +267,13 @@ def _guess(law: Discrete, rounds: int, log_delta: float) -> float:
 
 def _epsilon(law: Discrete, rounds: int, log_delta: float) -> float:
     """The largest epsilon that is refuted; 0 if none."""
-    best = _one_step(law, log_delta)
     guess = _guess(law, rounds, log_delta)
     if rounds == 1 or guess <= _TINY or _hopeless(law, rounds, log_delta):
-        return best
+        return _one_step(law, log_delta)
     bracket = EpsilonBracket(math.exp(log_delta))
-    try:
+    with contextlib.suppress(ArithmeticError):  # what one step proves is still true
         narrow(bracket, View([(law, rounds)], 0.0, above=False), guess, 1.0, Budget())
-    except ArithmeticError:  # what one step proves is still true
-        return best
-    return max(best, bracket.bounds.lower)
+    return _one_step(law, log_delta, bracket.bounds.lower)
 
 
 def _hopeless(law: Discrete, rounds: int, log_delta: float) -> bool:
@@ -283,16 +282,16 @@ def _hopeless(law: Discrete, rounds: int, log_delta: float) -> bool:
     return rounds * distance <= math.exp(log_delta)
 
 
-def _one_step(law: Discrete, log_delta: float) -> float:
-    """The same for one step alone, where the hockey-stick divergence is a plain sum; never above that of many."""
+def _one_step(law: Discrete, log_delta: float, known: float = 0.0) -> float:
+    """The same for one step alone, where the hockey-stick divergence is a plain sum; or what is known, if that is more."""
     mass, goal = np.exp(law.log_mass), math.exp(log_delta) * (1 + 1e-9 + 20 * law.weight_error)
 
     def refuted(epsilon: float) -> bool:
         return float((mass * -np.expm1(np.minimum(epsilon - law.loss, 0.0))).sum()) > goal
 
-    low, high = 0.0, max(0.0, float(law.loss.max()))
-    if not refuted(low):
-        return 0.0
+    low, high = known, float(law.loss.max())
+    if low >= high or not refuted(low):
+        return known
     for _ in range(60):
         middle = 0.5 * (low + high)
         low, high = (middle, high) if refuted(middle) else (low, middle)

@@ -13,7 +13,8 @@ from .proving.loss_law import Array
 from .run import Answers, Run
 from .searching import stretches, tables
 from .searching.budget import Budget
-from .searching.refinement import Direction, Exact, OneStepAnswers
+from .searching.exact import Exact, OneStepAnswers
+from .searching.refinement import Direction
 from .terms import Bounds, Brackets
 
 _FEW = 3  # questions that are quicker one by one

@@ -13,8 +13,9 @@ from .proving.combining import added, chance, exposed, squared_shift, union_cost
 from .proving.theorems import lending_step, loss_law
 from .searching.budget import Budget
 from .searching.crowds import MANY, Crowd
+from .searching.exact import Exact, OneStepAnswers
 from .searching.lending_shares import lenders
-from .searching.refinement import Direction, Exact, OneStepAnswers, Part
+from .searching.refinement import Direction, Part
 from .terms import Adjacency, Analysis, Bounds, Phase
 
 _FAR = 1e12

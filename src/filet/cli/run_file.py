@@ -244,7 +244,7 @@ def _merged(shared: Mapping[str, Any], phase: Mapping[str, Any]) -> dict[str, An
 def _plain(name: str, value: Any) -> float:
     from .. import _checks
 
-    return _checks.real(name, value, rule="of one number", remedy="pass one plain number")
+    return _checks.real(name, value, remedy="pass one plain number")
 
 
 def _tables(data: Mapping[str, Any], key: str) -> list[Mapping[str, Any]]:

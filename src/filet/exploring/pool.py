@@ -21,6 +21,7 @@ POINT, ROW, CURVE, NOISE, SLOW, PLAN = range(6)
 # What each process takes, in this order: the first nothing that takes long, the last nothing that people wait for while dragging.
 DUTIES = ((POINT, ROW, CURVE), (NOISE, SLOW, POINT, ROW, CURVE), (PLAN, NOISE, SLOW))
 _LIMIT = 64 * 1024 * 1024  # bytes of one answer's line
+_YIELDS = 5  # how much nicer each process is than the one before it: what is quick goes first also on a busy machine
 _PATIENCE = 3.0  # seconds in which a task that was given up may stop by itself
 
 
@@ -132,7 +133,7 @@ class Pool:
             await old.wait()
         threads = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
         process = await asyncio.create_subprocess_exec(
-            sys.executable, "-m", f"{__package__}.worker",
+            sys.executable, "-m", f"{__package__}.worker", str(_YIELDS * place),
             stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE, limit=_LIMIT, env={**os.environ, **threads},
         )  # fmt: skip
         self._processes[place] = process

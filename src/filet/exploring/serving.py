@@ -62,7 +62,7 @@ def serve(listening: socket.socket, *, browser: bool) -> None:
     pool = Pool()
     app = make_app(pool, loopback_hosts(port))
     config = uvicorn.Config(app, log_level=logging.WARNING, access_log=False, server_header=False, lifespan="on",
-                            timeout_graceful_shutdown=1, ws="none")  # fmt: skip
+                            timeout_graceful_shutdown=1, timeout_keep_alive=30, ws="none")  # fmt: skip
     if browser:
         # The socket listens already, so that the browser may come before the server is ready.
         threading.Thread(target=webbrowser.open, args=(address(listening),), daemon=True).start()

@@ -88,7 +88,9 @@ def _kind(error: FiletError) -> str:
 
 
 def main() -> None:
-    """Serve standard input; Ctrl-C in the terminal is the server's to handle."""
+    """Serve standard input; Ctrl-C in the terminal is the server's to handle. The argument is how far to stand back for others."""
+    if hasattr(os, "nice"):
+        os.nice(int(sys.argv[1]) if len(sys.argv) > 1 else 0)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     Worker(sys.stdin, sys.stdout).run()
 

@@ -14,7 +14,7 @@ from typing import Any, BinaryIO
 import numpy as np
 from numpy.typing import NDArray
 
-from filet.errors import MissingExtraError, StateError
+from filet.errors import InvalidArgumentError, MissingExtraError, StateError
 
 from .beam_records import BYTES, Field, Fields, StoredBatch
 
@@ -51,6 +51,11 @@ def arrow_type(field: Field) -> Any:
     arrow = package("pyarrow")
     if field.dtype == BYTES:
         return arrow.binary()
+    if 0 in field.shape:
+        raise InvalidArgumentError(
+            f"the field {field.name!r} has shape {field.shape}, and Arrow has no lists of fixed size 0; leave the field out, or"
+            " write tfrecord or avro"
+        )
     result = arrow.from_numpy_dtype(np.dtype(field.dtype))
     for size in reversed(field.shape):
         result = arrow.list_(result, size)

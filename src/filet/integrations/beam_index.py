@@ -24,15 +24,14 @@ class IndexExamples(beam.PTransform):
     >>> runner = "apache_beam.runners.portability.fn_api_runner.FnApiRunner"
     >>> with beam.Pipeline(runner=runner) as job:
     ...     placed = job | beam.Create([(("b", 0), {"x": 3}), (("a", 1), {"x": 2}), (("a", 0), {"x": 1})])
-    ...     _ = placed | IndexExamples() | beam.Map(lambda pair: (pair[0], pair[1]["x"])) | beam.Map(print)
-    (2, 3)
-    (1, 2)
-    (0, 1)
+    ...     numbered = placed | IndexExamples() | beam.combiners.ToList()
+    ...     _ = numbered | beam.Map(lambda pairs: print(sorted((index, row["x"]) for index, row in pairs)))
+    [(0, 1), (1, 2), (2, 3)]
     >>> with beam.Pipeline(runner=runner) as job:
     ...     named = job | beam.Create([{"id": b"z", "x": 2}, {"id": b"a", "x": 1}])
-    ...     _ = named | IndexExamples("id") | beam.Map(lambda pair: (pair[0], pair[1]["x"])) | beam.Map(print)
-    (0, 1)
-    (1, 2)
+    ...     numbered = named | IndexExamples("id") | beam.combiners.ToList()
+    ...     _ = numbered | beam.Map(lambda pairs: print(sorted((index, row["x"]) for index, row in pairs)))
+    [(0, 1), (1, 2)]
 
     Guarantees: without `id`, elements are `((shard, position), example)`, positions count from 0 in each shard, and the index
     is the number of examples in earlier shards, in sorted order, plus the position: cutting the same sequence into other

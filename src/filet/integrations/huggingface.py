@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import copy
+import math
 import os
 from typing import Any
 
@@ -77,7 +78,11 @@ class CappedTrainer(transformers.Trainer):
         self._loader: Any = None
         self._criterion: Any = nn.CrossEntropyLoss(ignore_index=_IGNORED)
         parts = self.engine.physical_batches
-        _check_arguments(self.args, parts)
+        _check_arguments(self.args, parts, engine.steps * parts)
+        if self.compute_loss_func is not None:
+            raise InvalidArgumentError(
+                "compute_loss_func would see whole batches, whose losses cannot be clipped; leave it out"
+            )
         self.args = copy.copy(self.args)
         self.args.max_steps = engine.steps * parts
         self.args.max_grad_norm = 0.0  # per-example gradients are clipped; clipping their noisy sum is not needed
@@ -183,13 +188,18 @@ def _predicts_the_next(model: Any) -> bool:
     return any("ForCausalLM" in name or "LMHead" in name for name in names)
 
 
-def _check_arguments(args: Any, parts: int) -> None:
+def _check_arguments(args: Any, parts: int, max_steps: int) -> None:
     if args.gradient_accumulation_steps != 1:
         raise InvalidArgumentError(
             f"gradient_accumulation_steps={args.gradient_accumulation_steps} would step on several batches; leave it at"
             " 1 and pass physical_batch_size to the engine"
         )
-    if args.save_strategy == "steps" and args.save_steps % parts:
+    if args.label_smoothing_factor:
+        raise InvalidArgumentError(
+            f"label_smoothing_factor={args.label_smoothing_factor} is not part of the private loss; leave it at 0"
+        )
+    every = args.save_steps if args.save_steps >= 1 else math.ceil(max_steps * args.save_steps)  # as Transformers does
+    if args.save_strategy == "steps" and every % parts:
         raise InvalidArgumentError(
             f"save_steps={args.save_steps} falls into the middle of a batch of {parts} parts; pass a multiple"
         )

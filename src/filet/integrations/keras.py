@@ -27,6 +27,7 @@ try:
 except ImportError as error:
     raise MissingExtraError("Keras or JAX Privacy is not installed; run: pip install 'filet[keras]'") from error
 
+_STATE = ("_rng", "_optimizer_steps")  # the weights that JAX Privacy adds to a model, and finds by their place
 _TAKEN = ("batch_size", "shuffle", "validation_split", "sample_weight", "class_weight", "initial_epoch")
 
 
@@ -60,16 +61,36 @@ class CappedBatches(keras.utils.PyDataset):
         return x, y, batch.mask.astype(np.float32)
 
 
+class _Watch(keras.callbacks.Callback):
+    """Counts the steps of one `fit`, and keeps the state of the noise behind the last of them."""
+
+    def __init__(self, each: int) -> None:
+        super().__init__()
+        self.steps = 0
+        self.state: list[Any] | None = None
+        self._each, self._before = each, 0
+
+    def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
+        self._before = epoch * self._each
+
+    def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
+        self.steps = self._before + batch + 1
+
+    def on_train_end(self, logs: Any = None) -> None:
+        self.state = [np.array(variable.value) for variable in self.model.non_trainable_variables[: len(_STATE)]]
+
+
 class CappedKerasTraining:
     """Private training of a Keras model: JAX Privacy clips and adds noise; batches and accounting are filet's.
 
     Guarantees: every batch has `max_batch_size` rows, so that the step is compiled once. Padding has sample weight 0 and is
     masked before clipping: it contributes exactly zero, also under regularisation. The sum is divided by
     `scheme.expected_batch_size`. The model itself counts its steps, in a weight: what `save_weights` saves (with the state of
-    the noise) is what `fit` goes on from and what `epsilon` is for, and there are never more than `steps`.
+    the noise) is what `fit` goes on from, and there are never more than `steps`. `epsilon` is for all steps that were
+    taken, also where a callback such as `EarlyStopping(restore_best_weights=True)` sets the model back to an earlier one.
 
     Arguments:
-        model: compiled, on Keras's JAX backend. Its `fit` is replaced by an error: call this one's.
+        model: compiled, on Keras's JAX backend. Its `fit` and `train_on_batch` are replaced by an error: call this `fit`.
         scheme: how batches are drawn.
         adjacency: "add-remove", "zero-out" or "replace-one".
         steps: the number of steps of the whole run.
@@ -113,10 +134,6 @@ class CappedKerasTraining:
         self.adjacency = _checks.choice("adjacency", adjacency, Adjacency)
         self.analysis = _checks.choice("analysis", analysis, Analysis)
         self.noise_multiplier = self._noise(noise_multiplier, target_epsilon, target_delta)
-        if microbatch_size is not None and scheme.max_batch_size % microbatch_size:
-            raise InvalidArgumentError(
-                f"microbatch_size={microbatch_size} does not divide max_batch_size={scheme.max_batch_size}; pass a divisor"
-            )
         config = self._config(
             clipping_norm=clipping_norm,
             rescale_to_unit_norm=rescale_to_unit_norm,
@@ -124,12 +141,20 @@ class CappedKerasTraining:
             seed=secrets.randbits(63) if noise_seed is None else noise_seed,
         )
         keras_api.make_private(model, config)
-        model.fit = _call_the_other_fit
+        model.fit = model.train_on_batch = _call_the_other_fit
+        self._taken = 0
+        self._own_steps()
         if model.built:
             model.optimizer.build(model.trainable_variables)  # so that a saved run can be loaded at once
 
-    def _config(self, **options: Any) -> _CappedConfig:
+    def _config(self, *, microbatch_size: int | None, **options: Any) -> _CappedConfig:
+        rows = self.scheme.max_batch_size
+        if microbatch_size is not None and rows % microbatch_size:
+            raise InvalidArgumentError(
+                f"microbatch_size={microbatch_size} does not divide max_batch_size={rows}; pass a divisor"
+            )
         return _CappedConfig(
+            microbatch_size=microbatch_size,
             epsilon=1.0,  # unused, as delta is: JAX Privacy's accounting, of other batches, has no say
             delta=1.0,
             batch_size=self.scheme.expected_batch_size,  # what the sum is divided by
@@ -157,9 +182,17 @@ class CappedKerasTraining:
 
     @property
     def steps_taken(self) -> int:
-        """Steps that the model has taken, as its own weight says."""
-        counters = [w for w in self.model.non_trainable_weights if w.name == "_optimizer_steps"]
-        return int(np.asarray(counters[0].value).item())
+        """Steps that were taken: as the model's own weight says, or as `fit` has counted if the model was set back."""
+        return max(self._taken, self._own_steps())
+
+    def _own_steps(self) -> int:
+        state = self.model.non_trainable_variables[: len(_STATE)]
+        if tuple(variable.name for variable in state) != _STATE:
+            raise InvalidArgumentError(
+                f"the model's first untrained weights are {[variable.name for variable in state]}, where JAX Privacy keeps the"
+                " noise and the number of steps; move weights of the model itself into a layer"
+            )
+        return int(np.asarray(state[1].value).item())
 
     def curve(self) -> PrivacyCurve:
         """The privacy of all steps so far."""
@@ -183,10 +216,36 @@ class CappedKerasTraining:
                 raise InvalidArgumentError(
                     f"{name} does not fit private training on the scheme's batches; leave it out"
                 )
-        first = self.steps_taken
+        first = self._own_steps()
+        if first < self._taken:
+            raise StateError(
+                f"the model was set back to step {first} after {self._taken} steps, so that its noise would be used again; load"
+                " the weights into a new run, and account for both"
+            )
+        each = self._steps_per_epoch(first, epochs, steps_per_epoch)
+        self.sampler[0].take((x, y))  # what does not fit is refused here, not at the first step
+        batches = CappedBatches(x, y, self.sampler, first)
+        watch = _Watch(each)  # the first callback, before others change the weights
+        options["callbacks"] = [watch, *keras.tree.flatten(options.get("callbacks") or [])]
+        try:
+            return type(self.model).fit(
+                self.model, batches, epochs=epochs, steps_per_epoch=each, shuffle=False, **options
+            )
+        finally:
+            self._taken = first + watch.steps
+            self._keep_state(watch.state)
+
+    def _keep_state(self, state: list[Any] | None) -> None:
+        """Where a callback has set the model back to earlier weights, the number of steps and the noise go on."""
+        if state is not None and self._own_steps() < self._taken == int(state[1].item()):
+            for variable, value in zip(self.model.non_trainable_variables, state, strict=False):
+                variable.assign(value)
+
+    def _steps_per_epoch(self, first: int, epochs: int, given: int | None) -> int:
+        """The steps of an epoch, if the run has as many left."""
         epochs = _checks.integer("epochs", epochs, low=1, remedy="pass the number of epochs")
-        each = (self.steps - first) // epochs if steps_per_epoch is None else _checks.integer(
-            "steps_per_epoch", steps_per_epoch, low=1, remedy="pass the steps of one epoch"
+        each = (self.steps - first) // epochs if given is None else _checks.integer(
+            "steps_per_epoch", given, low=1, remedy="pass the steps of one epoch"
         )  # fmt: skip
         count = each * epochs
         if count < 1 or first + count > self.steps:
@@ -194,9 +253,13 @@ class CappedKerasTraining:
                 f"{count} steps after the {first} that were taken are not within the run's steps={self.steps}; take fewer, or"
                 " make a new run, and account for both"
             )
-        self.sampler[0].take((x, y))  # what does not fit is refused here, not at the first step
-        batches = CappedBatches(x, y, self.sampler, first)
-        return type(self.model).fit(self.model, batches, epochs=epochs, steps_per_epoch=each, shuffle=False, **options)
+        at_once = self.model.steps_per_execution
+        if each % at_once:  # Keras would take more, up to the next multiple
+            raise InvalidArgumentError(
+                f"{each} steps an epoch are not a multiple of the model's steps_per_execution={at_once}; compile it with a"
+                " divisor"
+            )
+        return each
 
 
 def _call_the_other_fit(*_: Any, **__: Any) -> NoReturn:

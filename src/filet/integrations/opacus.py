@@ -22,16 +22,17 @@ try:
 except ImportError as error:
     raise MissingExtraError("Opacus is not installed; run: pip install 'filet[opacus]'") from error
 
-from . import opacus_checkpoint
+from . import opacus_checkpoint, opacus_sharded
 from .opacus_accountant import CappedAccountant
 from .opacus_ghost import GhostTakesTurns, MaskedLoss
-from .opacus_turns import TakesTurns, Turn, TurnLoader
+from .opacus_turns import TakesTurns, Turn, TurnLoader, world_size
 from .torch import CappedPoissonBatchSampler, CappedPoissonLoader, physical_batches
 
 __all__ = ["CappedAccountant", "CappedPrivacyEngine"]
 
 _CLIPPING = ("flat", "per_layer")
-_GRAD_SAMPLE_MODES = ("hooks", "functorch", "ew", "ghost")
+_GRAD_SAMPLE_MODES = ("hooks", "functorch", "ew", "ghost", opacus_sharded.MODE)
+_TAKES_TURNS = {"ghost": GhostTakesTurns, opacus_sharded.MODE: opacus_sharded.ShardedTakesTurns}
 _COPIED = (
     "num_workers",
     "pin_memory",
@@ -114,6 +115,7 @@ class CappedPrivacyEngine(PrivacyEngine):
         }  # fmt: skip
         self._loader: TurnLoader | None = None
         self._optimizer: Any = None
+        self._sharded = False
         if key is None:
             warnings.warn(
                 "key=None draws a key that nobody knows: to resume this run, save checkpoints with include_key=True, or"
@@ -124,8 +126,7 @@ class CappedPrivacyEngine(PrivacyEngine):
     @property
     def physical_batches(self) -> int:
         """How many parts a rank gets every batch in."""
-        joined = torch.distributed.is_available() and torch.distributed.is_initialized()
-        rows = -(-self.scheme.max_batch_size // (torch.distributed.get_world_size() if joined else 1))
+        rows = -(-self.scheme.max_batch_size // world_size())
         return physical_batches(rows, self._draw["physical_batch_size"])
 
     def make_private(self, **arguments: Any) -> Any:
@@ -137,12 +138,16 @@ class CappedPrivacyEngine(PrivacyEngine):
         _allow("grad_sample_mode", arguments.get("grad_sample_mode", "hooks"), _GRAD_SAMPLE_MODES)
         _allow("poisson_sampling", arguments.get("poisson_sampling", True), (True,))
         _allow("batch_first", arguments.get("batch_first", True), (True,))
-        _refuse_lonely_ranks(arguments.get("module"))
+        module, mode = arguments.get("module"), arguments.get("grad_sample_mode", "hooks")
+        sharded = opacus_sharded.check_sharding(module, mode, arguments.get("loss_reduction", "mean"))
+        if not sharded:
+            _refuse_lonely_ranks(module)
         if self._optimizer is not None:
             raise InvalidArgumentError(
                 "this engine has a loader already, and a second one would draw the same batches; make a new engine with a"
                 " new key for every run"
             )
+        self._sharded = sharded
         try:
             return super().make_private(**arguments)
         except BaseException:
@@ -174,6 +179,14 @@ class CappedPrivacyEngine(PrivacyEngine):
             analysis=self.accountant.analysis,
         )
         return self.make_private(noise_multiplier=sigma, **arguments)
+
+    def get_epsilon(self, delta: float) -> float:
+        """Certified upper bound of epsilon for the steps so far; an accountant that missed one is a `StateError`."""
+        if self._loader is not None:
+            if self.accountant is not self._loader.turn.accountant:
+                raise StateError("the accountant was replaced and has not counted this run; leave it as it was made")
+            self._loader.turn.agree()
+        return float(self.accountant.get_epsilon(delta))
 
     def save_checkpoint(
         self,
@@ -230,7 +243,9 @@ class CappedPrivacyEngine(PrivacyEngine):
     def state_dict(self, *, include_key: bool = False) -> dict[str, Any]:
         """Accountant, loader and noise: all but the model and its optimizer, for frameworks that save these themselves."""
         loader, own = self._made()
-        run = opacus_checkpoint.run_state(loader, own.generator, secure_mode=self.secure_mode, include_key=include_key)
+        run = opacus_checkpoint.run_state(
+            loader, own.generator, secure_mode=self.secure_mode, sharded=self._sharded, include_key=include_key
+        )
         return {opacus_checkpoint.NAME: run, opacus_checkpoint.ACCOUNTANT: self.accountant.state_dict()}
 
     def load_state_dict(self, state: Any) -> None:
@@ -238,13 +253,13 @@ class CappedPrivacyEngine(PrivacyEngine):
         loader, own = self._made()
         run = self._checked(state)
         self.accountant.load_state_dict(state[opacus_checkpoint.ACCOUNTANT])
-        loader.load_state_dict(run["loader"])
+        loader.restore(run["loader"])
         opacus_checkpoint.restore_noise(run, loader, own.generator)
 
     def _checked(self, state: Any) -> dict[str, Any]:
         loader, own = self._made()
         run = opacus_checkpoint.check(state, self.accountant, loader)
-        opacus_checkpoint.check_noise(run, own.generator, secure_mode=self.secure_mode)
+        opacus_checkpoint.check_noise(run, loader, own.generator, secure_mode=self.secure_mode, sharded=self._sharded)
         return run
 
     def _made(self) -> tuple[TurnLoader, Any]:
@@ -274,16 +289,16 @@ class CappedPrivacyEngine(PrivacyEngine):
         noise_generator: Any = None,
         **options: Any,
     ) -> Any:
-        if distributed or grad_sample_mode == "ghost":
+        if distributed or grad_sample_mode in _TAKES_TURNS:
             _allow("clipping with several ranks or ghost clipping", clipping, ("flat",))
         kind = get_optimizer_class(clipping=clipping, distributed=distributed, grad_sample_mode=grad_sample_mode)
         turn = self._loader.turn if self._loader else None
-        taking = GhostTakesTurns if grad_sample_mode == "ghost" else TakesTurns
+        taking = _TAKES_TURNS.get(grad_sample_mode, TakesTurns)
         masked = type(f"Capped{kind.__name__}", (taking, kind), {"turn": turn})
         if isinstance(optimizer, DPOptimizer):
             optimizer = optimizer.original_optimizer
-        world_size = torch.distributed.get_world_size() if distributed else 1
-        options["expected_batch_size"] = self.scheme.expected_batch_size / world_size  # Opacus's is the loader's guess
+        # Opacus's own is the loader's guess.
+        options["expected_batch_size"] = self.scheme.expected_batch_size / (world_size() if distributed else 1)
         self._optimizer = masked(
             optimizer=optimizer,
             generator=self.secure_rng if self.secure_mode else noise_generator,
@@ -295,18 +310,17 @@ class CappedPrivacyEngine(PrivacyEngine):
     def _prepare_criterion(
         self, *, module: Any, optimizer: Any, criterion: Any, loss_reduction: str = "mean", **_: Any
     ) -> Any:
-        return MaskedLoss(module, optimizer.turn, optimizer.params, optimizer, criterion, loss_reduction)
+        return MaskedLoss(module, optimizer.turn, optimizer, criterion, loss_reduction)
 
 
 def _refuse_lonely_ranks(module: Any) -> None:
     """Ranks whose gradients nobody adds up would train a model each, on their shards, at the cost of one."""
-    joined = torch.distributed.is_available() and torch.distributed.is_initialized()
-    if not joined or torch.distributed.get_world_size() == 1:
+    if world_size() == 1:
         return
     if not isinstance(module, (DifferentiallyPrivateDistributedDataParallel, DistributedDataParallel)):
         raise InvalidArgumentError(
             f"module of type {type(module).__name__} is not distributed, but there are"
-            f" {torch.distributed.get_world_size()} ranks; wrap it in"
+            f" {world_size()} ranks; wrap it in"
             " opacus.distributed.DifferentiallyPrivateDistributedDataParallel"
         )
 

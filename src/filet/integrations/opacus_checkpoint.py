@@ -21,11 +21,14 @@ from .opacus_turns import TurnLoader
 
 NAME = "filet"
 ACCOUNTANT = "privacy_accountant_state_dict"  # Opacus's name for it
+NOISY = 0  # the rank whose noise is added to the sum of all ranks, unless each adds it to its shard of the model
 _VERSION = 1
 
 
-def run_state(loader: TurnLoader, generator: Any, *, secure_mode: bool, include_key: bool) -> dict[str, Any]:
-    """The loader's position and the state of the noise."""
+def run_state(
+    loader: TurnLoader, generator: Any, *, secure_mode: bool, sharded: bool, include_key: bool
+) -> dict[str, Any]:
+    """The loader's position and the state of the noise: this rank's, which is all of it unless the model is sharded."""
     if loader.turn.part:
         raise StateError(
             f"{loader.turn.part} of {loader.parts} physical batches of this step are summed up, which no checkpoint holds;"
@@ -36,6 +39,7 @@ def run_state(loader: TurnLoader, generator: Any, *, secure_mode: bool, include_
         "loader": loader.state_dict(include_key=include_key),
         "noise": None if secure_mode else _noise(generator),
         "rank": loader.batch_sampler.sampler.rank,
+        "shards": loader.turn.ranks if sharded else 0,
     }
 
 
@@ -64,9 +68,9 @@ def check(checkpoint: Any, accountant: CappedAccountant, loader: TurnLoader) -> 
 
 
 def restore_noise(state: Mapping[str, Any], loader: TurnLoader, generator: Any) -> None:
-    """Go on with the saved state of the noise; other ranks than the one that saved it add none."""
+    """Go on with the saved state of the noise, on ranks that add any."""
     noise = state["noise"]
-    if noise is None or state["rank"] != loader.batch_sampler.sampler.rank:
+    if noise is None or (loader.batch_sampler.sampler.rank != NOISY and not state.get("shards")):
         return
     if generator is not None:
         generator.set_state(noise["generator"])
@@ -75,11 +79,25 @@ def restore_noise(state: Mapping[str, Any], loader: TurnLoader, generator: Any) 
         torch.cuda.set_rng_state_all(noise["cuda"])
 
 
-def check_noise(state: Mapping[str, Any], generator: Any, *, secure_mode: bool) -> None:
-    """Raise unless the noise can go on from the same source."""
+def check_noise(
+    state: Mapping[str, Any], loader: TurnLoader, generator: Any, *, secure_mode: bool, sharded: bool
+) -> None:
+    """Raise unless the noise can go on from the same source; what begins again is the noise of earlier steps."""
     noise = state["noise"]
     if (noise is None) != secure_mode:
         raise StateError(f"the checkpoint is of a run with secure_mode={not secure_mode}; make the engine alike")
+    shards = loader.turn.ranks if sharded else 0
+    if noise is not None and state.get("shards", 0) != shards:
+        raise StateError(
+            f"the checkpoint is of a model in {state.get('shards', 0)} shards, each with noise of its own, not {shards}; go on"
+            " with as many"
+        )
+    rank = loader.batch_sampler.sampler.rank if sharded else NOISY
+    if noise is not None and state["rank"] != rank:
+        raise StateError(
+            f"the checkpoint was saved by rank {state['rank']}, which does not have this noise, so that it would begin again;"
+            f" save and load that of rank {rank}"
+        )
     if noise is not None and (noise["generator"] is None) != (generator is None):
         word = "without" if generator is not None else "with"
         raise StateError(f"the checkpoint is of a run {word} a noise_generator; call make_private alike")

@@ -10,11 +10,18 @@ from filet.errors import InvalidArgumentError, MissingExtraError, StateError
 
 try:
     import torch
+    from torch import distributed
 except ImportError as error:
     raise MissingExtraError("PyTorch is not installed; run: pip install 'filet[opacus]'") from error
 
 from .opacus_accountant import CappedAccountant
 from .torch import CappedPoissonLoader
+
+
+def world_size() -> int:
+    """The number of ranks; 1 without `torch.distributed`."""
+    joined = distributed.is_available() and distributed.is_initialized()
+    return distributed.get_world_size() if joined else 1
 
 
 class Drawn(NamedTuple):
@@ -28,8 +35,8 @@ class Drawn(NamedTuple):
 class Turn:
     """Whose turn it is: `step` counts the steps that were taken, `part` the physical batches of the next one.
 
-    Guarantees: a batch is stepped on once, in order, and only while the accountant has counted exactly the steps before
-    it; never more than `steps`.
+    Guarantees: a batch is stepped on once, in order, by all ranks together, and only while the accountant has counted
+    exactly the steps before it; never more than `steps`. All parts of a batch are clipped to one norm, that of its noise.
     """
 
     def __init__(self, accountant: CappedAccountant, steps: int, parts: int) -> None:
@@ -38,6 +45,8 @@ class Turn:
         self.parts = parts
         self.step = 0
         self.part = 0
+        self.ranks = world_size()
+        self.norm: float | None = None  # to which the parts of this batch that were summed up are clipped
         self.waiting: list[Drawn] = []
         self.clipped: Any = None  # ghost clipping's note of whose gradients are ready
 
@@ -49,6 +58,39 @@ class Turn:
                 f"the accountant has counted {counted} steps, but the loader is at step {self.step}; restore both from one"
                 " checkpoint with load_checkpoint of the engine"
             )
+
+    def agree_with_ranks(self, params: Any) -> None:
+        """Raise unless all ranks are about to take the same physical batch of the run that they began together."""
+        ranks = world_size()
+        if ranks != self.ranks:
+            raise StateError(
+                f"there are {ranks} ranks, but there were {self.ranks} at make_private, which deals the batches; call it"
+                " after torch.distributed is initialised (Accelerate's Accelerator() does that)"
+            )
+        if ranks == 1:
+            return
+        count = self.step * self.parts + self.part
+        ends = torch.tensor([count, -count], device=params[0].device)
+        distributed.all_reduce(ends, op=distributed.ReduceOp.MAX)
+        last, first = int(ends[0]) // self.parts, -int(ends[1]) // self.parts
+        if int(ends.sum()):
+            raise StateError(
+                f"the ranks are not at one batch, but between steps {first} and {last}; load the same checkpoint on all ranks"
+            )
+
+    def clip_alike(self, norm: float, noise_norm: float) -> None:
+        """Raise unless a part that was clipped to `norm` may be summed up with those before, for noise of `noise_norm`."""
+        if norm != noise_norm:
+            raise StateError(
+                f"gradients are clipped to {norm}, but the noise is for max_grad_norm={noise_norm}; change max_grad_norm only"
+                " between batches, and never with clipping='per_layer', whose norms do not follow it"
+            )
+        if self.part and norm != self.norm:
+            raise StateError(
+                f"max_grad_norm={norm} is not the {self.norm} of the batch's first part; change it after a whole batch, when"
+                " ends_batch of the loader is True"
+            )
+        self.norm = norm
 
     def begin_pass(self) -> int:
         """The step at which a new pass begins: the first that was not taken."""
@@ -114,7 +156,14 @@ class TurnLoader(CappedPoissonLoader):
         return {**super().state_dict(include_key=include_key), "step": self.turn.step}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on at that step; the engine's accountant must be at the same one, so use the engine's `load_checkpoint`."""
+        """Refused: a loader that goes on without its accountant forgets steps, and without its noise repeats noise."""
+        raise StateError(
+            "the loader's position alone does not resume a private run: the noise would begin again; use load_checkpoint or"
+            " load_state_dict of the engine, which hold the position as well"
+        )
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Go on at that step, together with the accountant and the noise: for the engine."""
         super().load_state_dict(state)
         self.turn.step, self.turn.part, self.turn.waiting = self._step, 0, []
 
@@ -124,14 +173,16 @@ class TakesTurns:
 
     turn: Turn
     params: Any
+    max_grad_norm: float
     _step_skip_queue: list[bool]
 
     def pre_step(self, closure: Any = None) -> Any:
         drawn = self.turn.take()
+        self.turn.agree_with_ranks(self.params)
         if drawn.part == 0:
-            for p in self.params:  # an unfinished batch, whose pass was left, must not be summed twice
-                p.summed_grad = None
+            self._forget_sum()
         self._mask_padding(drawn)
+        self.turn.clip_alike(self._clips_to(), self.max_grad_norm)
         self._step_skip_queue = [drawn.part + 1 < self.turn.parts]  # Opacus's list: sum this one up and wait for more
         complete = super().pre_step(closure)  # type: ignore[misc]
         self.turn.taken()
@@ -142,6 +193,16 @@ class TakesTurns:
             "BatchMemoryManager cuts filet's batches of fixed shape into pieces of any size; leave it out and pass"
             " physical_batch_size= to the engine"
         )
+
+    def _forget_sum(self) -> None:
+        """An unfinished batch, whose pass was left, must not be summed twice."""
+        for p in self.params:
+            p.summed_grad = None
+
+    def _clips_to(self) -> float:
+        """The norm to which Opacus clips an example's gradient."""
+        each = getattr(self, "max_grad_norms", None)  # of clipping per layer, as Opacus combines them
+        return self.max_grad_norm if each is None else float(torch.norm(torch.Tensor(each), p=2).item())
 
     def _mask_padding(self, drawn: Drawn) -> None:
         """Make the rows of per-example gradients that belong to padding exactly zero, before anything reads them."""

@@ -17,7 +17,8 @@ _CLOSE = 3e-6
 _HARDLY = 1e-3
 _SLOPE = 1.2  # of the scale below, in units of its value, before anything is known
 _LONGEST = 1.0  # of one step of the secant method
-_ALIKE = 0.3  # in the logarithm of the probability
+# Guesses err alike at runs whose probability and noise differ by less, in the logarithm; quick looks at what is lent are dear.
+_ALIKE, _ALIKE_LENT = 0.02, 0.3
 
 
 class Looks:
@@ -27,7 +28,7 @@ class Looks:
         self.target = target
         self._goal = math.log(target.delta)
         self._rough = Rough(target.adjacency, self._goal)
-        self._offset, self._corrected_at = 0.0, math.inf
+        self._offset, self._corrected_at = 0.0, (math.inf, math.inf)
         self._slope = _SLOPE * math.sqrt(-self._goal)
 
     def log_delta(self, run: Run, epsilon: float) -> float:
@@ -36,9 +37,12 @@ class Looks:
 
     def correct(self, run: Run) -> float:
         """Allow for how far guesses are off at runs like this one, by a quick look; how much that has changed."""
-        place, lends = math.log(run[0].sampling_probability), run[0].overflow is Overflow.TRUNCATE
-        if self.target.analysis is Analysis.REFINED and lends and abs(place - self._corrected_at) < _ALIKE:
-            return 0.0  # quick looks at what is lent are dear, and guesses of it err alike
+        scheme, noise, _ = run
+        place = math.log(scheme.sampling_probability), math.log(noise)
+        away = [abs(here - there) for here, there in zip(place, self._corrected_at, strict=True)]
+        lent = self.target.analysis is Analysis.REFINED and scheme.overflow is Overflow.TRUNCATE
+        if away[0] < _ALIKE_LENT if lent else max(away) < _ALIKE:
+            return 0.0
         quick = self.target.curve(*run).quick_delta(self.target.epsilon)
         if not 0.0 < quick < 1.0:
             return math.inf

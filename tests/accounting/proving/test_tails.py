@@ -53,6 +53,7 @@ def test_thresholds_of_nothing_are_ends_of_the_line() -> None:
         assert abs(found.value[0] - value) <= found.error[0] < 1e-14
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("sign", [1.0, -1.0])
 def test_integrals_hold_their_error(sign: float) -> None:
     rng = np.random.default_rng(5)

@@ -243,6 +243,7 @@ def combinations() -> Iterator[tuple[CappedPoisson, float, Adjacency]]:
                 yield CappedPoisson(n, p, cap), sigma, adjacency
 
 
+@pytest.mark.long
 def test_refined_is_never_above_the_note() -> None:
     for scheme, sigma, adjacency in combinations():
         refined = profile(loss_law(scheme, sigma, adjacency, Analysis.REFINED), EPSILONS)
@@ -260,6 +261,7 @@ def test_reject_is_never_above_plain_poisson_when_sizes_are_equal() -> None:
         assert (profile(reject, EPSILONS) <= profile(plain, EPSILONS) * (1 + 1e-9) + 1e-15).all()
 
 
+@pytest.mark.long
 def test_profiles_are_convex_decreasing_and_above_the_trivial_bound() -> None:
     a = np.exp(np.linspace(-3.0, 3.0, 241))
     for scheme, sigma, adjacency in combinations():

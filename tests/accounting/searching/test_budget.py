@@ -29,6 +29,7 @@ def test_a_budget_is_spent_once_nothing_is_left() -> None:
     assert Budget().left == module._NODES
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("nodes", [0, 1, 3_000, 10_000, 3 * 10**6])
 def test_an_answer_is_true_whatever_the_budget_and_narrow_if_it_suffices(
     monkeypatch: pytest.MonkeyPatch, nodes: int

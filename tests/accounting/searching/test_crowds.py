@@ -33,6 +33,7 @@ def parts(phases: list[Phase], adjacency: Adjacency) -> list[Part]:
     return [part_of(phase, adjacency) for phase in phases]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("adjacency", list(Adjacency))
 @pytest.mark.parametrize("schedule", [noises, rates])
 def test_a_crowd_costs_what_its_phases_cost_one_by_one(adjacency: Adjacency, schedule: object) -> None:

@@ -201,6 +201,7 @@ def assert_unbroken(found: Found) -> None:
     assert found.margin < ROUNDING, found.worst
 
 
+@pytest.mark.long
 def test_no_population_violates_the_bound() -> None:
     found = search(bounds, np.random.default_rng(20), mechanisms=12, starts=3, climbs=1)
     assert_unbroken(found)

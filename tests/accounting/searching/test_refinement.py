@@ -14,7 +14,6 @@ from tests.accounting.laws import usual_law
 
 from filet import Adjacency, Analysis, Bounds, CappedPoisson
 from filet.accounting.proving.cells import Cells
-from filet.accounting.proving.closed_form import Gaussian, OneStep, gaussian_log_delta
 from filet.accounting.proving.loss_law import LossLaw
 from filet.accounting.proving.theorems import loss_law
 from filet.accounting.proving.verdict import EpsilonBracket, Verdict
@@ -22,7 +21,7 @@ from filet.accounting.proving.view import View
 from filet.accounting.searching import refinement as module
 from filet.accounting.searching.budget import Budget
 from filet.accounting.searching.grids import equal_cells
-from filet.accounting.searching.refinement import Direction, Exact, Part, wide
+from filet.accounting.searching.refinement import Direction, Part, wide
 
 LOG = math.log(1e-6)
 OPEN = Bounds(0.0, math.inf)
@@ -356,39 +355,6 @@ def test_no_loss_above_the_largest_is_proof_enough_unless_some_are_infinite(monk
     assert not run.at_most(first.largest, first.infinite * 0.99)
 
 
-# --- closed forms -----------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("delta", [0.3, 1e-3, 1e-9])
-@pytest.mark.parametrize("sigma", [0.5, 2.0])
-def test_one_step_brackets_the_inverse_of_the_profile(sigma: float, delta: float) -> None:
-    law = loss_law(CappedPoisson(100, 0.5, 60), sigma, Adjacency.ZERO_OUT, Analysis.REFINED)
-    for one in (law, law.reversed()):
-        form = Exact(OneStep(one))
-        bracket = form.epsilon(delta)
-
-        def excess(epsilon: float, one: LossLaw = one) -> float:
-            return float(one.profile(np.array([epsilon]))[0][0]) / delta - 1.0
-
-        exact = brentq(excess, 0.0, 99.0, xtol=1e-13, rtol=1e-13) if excess(0.0) > 0 else 0.0
-        assert bracket.lower <= exact * (1 + 1e-10)
-        assert bracket.upper >= exact * (1 - 1e-10)
-        assert bracket.upper - bracket.lower <= 1e-7 * bracket.upper
-        assert form.at_most(bracket.upper, delta)
-        assert not form.at_most(bracket.lower * 0.99, delta) or exact == 0.0
-        assert form.quick_delta(0.7) == form.delta(0.7).upper >= float(one.profile(np.array([0.7]))[0][0])
-
-
-@pytest.mark.parametrize("mu", [1e-3, 0.5, 30.0])
-@pytest.mark.parametrize("delta", [0.1, 1e-5, 1e-200])
-def test_the_epsilon_of_a_gaussian_is_found_however_small_or_large(mu: float, delta: float) -> None:
-    bracket = Exact(Gaussian(mu * mu, mu * mu)).epsilon(delta)
-    assert bracket.upper - bracket.lower <= 1e-7 * bracket.upper
-    assert gaussian_log_delta(mu, bracket.upper) <= math.log(delta) + 1e-12
-    if bracket.lower > 0.0:
-        assert gaussian_log_delta(mu, bracket.lower) >= math.log(delta) - 1e-12
-
-
 # --- little noise -----------------------------------------------------------------------------------------------------
 
 
@@ -407,6 +373,7 @@ def told_apart(p: float, sigma: float, steps: int, epsilon: float) -> float:
     return math.fsum(hits - misses)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("sigma", [0.03, 0.01, 0.001])
 @pytest.mark.parametrize(("p", "steps", "delta"), [
     (0.01, 2, 1e-3), (1e-4, 3, 1e-6), (1e-4, 10, 1e-6), (1e-4, 100, 1e-6), (1e-4, 1000, 1e-2), (0.01, 10, 1e-2)])  # fmt: skip

@@ -18,10 +18,11 @@ from filet.accounting.proving.theorems import loss_law
 from filet.accounting.proving.verdict import EpsilonBracket
 from filet.accounting.searching import refinement as module
 from filet.accounting.searching.budget import Budget
+from filet.accounting.searching.exact import Exact, OneStepAnswers
 from filet.accounting.searching.grids import Focus
-from filet.accounting.searching.lending_shares import Laws, Query
-from filet.accounting.searching.lending_shares import laws as lending_laws
-from filet.accounting.searching.refinement import Direction, OneStepAnswers, Part, wide
+from filet.accounting.searching.lending_shares import Laws, Query, Seen
+from filet.accounting.searching.lending_shares import look as lending_look
+from filet.accounting.searching.refinement import Direction, Part, wide
 
 LOG = math.log(1e-6)
 
@@ -36,11 +37,11 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[Query]:
     """What lending is asked for."""
     queries: list[Query] = []
 
-    def laws(step: Step, query: Query) -> Laws | None:
+    def look(step: Step, query: Query) -> Seen | None:
         queries.append(query)
-        return lending_laws(step, query)
+        return lending_look(step, query)
 
-    monkeypatch.setattr(module, "lending_laws", laws)
+    monkeypatch.setattr(module, "lending_look", look)
     return queries
 
 
@@ -152,7 +153,7 @@ def test_one_step_is_read_off_the_law_of_lending(adjacency: Adjacency) -> None:
     found = one.epsilon(1e-6)
     upper = HullStep(lent.forward).delta_bounds(np.array([found.upper]))[1][0]
     assert upper <= 1e-6
-    plain = module.Exact(OneStep(part.law))
+    plain = Exact(OneStep(part.law))
     assert found.upper < plain.epsilon(1e-6).lower
     for epsilon in (0.0, 0.2, 1.0):
         assert one.delta(epsilon).upper <= plain.delta(epsilon).upper * (1 + 1e-4)
@@ -163,7 +164,7 @@ def test_one_step_is_read_off_the_law_of_lending(adjacency: Adjacency) -> None:
 
 def test_one_step_without_lending_or_beyond_all_losses_is_its_profile() -> None:
     part = lending_part(1)
-    plain = module.Exact(OneStep(part.law))
+    plain = Exact(OneStep(part.law))
     without = OneStepAnswers(Direction([Part(part.law, 1)]))
     assert without.epsilon(1e-6) == plain.epsilon(1e-6)
     assert without.delta(0.4) == plain.delta(0.4)

@@ -41,6 +41,7 @@ def lending(steps: int = 500, adjacency: Adjacency = Adjacency.ZERO_OUT) -> list
     return Run([phase], [], adjacency).directions
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("part", range(4))
 def test_every_reference_epsilon_lies_in_its_bracket_among_others(part: int) -> None:
     for row in COMPOSED[part::8]:
@@ -54,6 +55,7 @@ def test_every_reference_epsilon_lies_in_its_bracket_among_others(part: int) -> 
         assert upper[at] <= epsilon * (1 + 1e-3) + 1e-4, row
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("part", range(4))
 def test_every_reference_delta_lies_in_its_bracket_among_others(part: int) -> None:
     for row in COMPOSED[part::16]:

@@ -10,7 +10,8 @@ from tests.accounting.laws import law_of, rows, usual_law
 
 from filet.accounting.proving.closed_form import Gaussian, OneStep, gaussian_log_delta
 from filet.accounting.searching import tables
-from filet.accounting.searching.refinement import Exact, wide
+from filet.accounting.searching.exact import Exact
+from filet.accounting.searching.refinement import wide
 
 DELTAS = np.geomspace(1e-200, 0.9, 300)
 SQUARES = [1e-6, 0.01, 1.0, 60.0, 1e5]

@@ -56,6 +56,7 @@ def test_certify_in_json_carries_the_inputs_and_both_epsilons(claim, tmp_path):
     assert result["file"] == str(path)
 
 
+@pytest.mark.long
 def test_certify_reads_run_files(tmp_path):
     config = tmp_path / "run.toml"
     config.write_text(

@@ -6,6 +6,8 @@ import sys
 import pytest
 from tests.cli.invoke import one_line, process, run
 
+import filet.exploring
+
 
 @pytest.fixture
 def missing(monkeypatch):
@@ -14,6 +16,9 @@ def missing(monkeypatch):
         monkeypatch.delitem(sys.modules, name)
     for name in [name for name in sys.modules if name.startswith("filet.exploring.")]:
         monkeypatch.delitem(sys.modules, name)
+        monkeypatch.delattr(
+            filet.exploring, name.split(".")[2], raising=False
+        )  # a module is its package's attribute too
     monkeypatch.setitem(sys.modules, "uvicorn", None)
     monkeypatch.setitem(sys.modules, "starlette", None)
 

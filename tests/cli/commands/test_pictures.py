@@ -40,6 +40,7 @@ def test_the_command_writes_pictures_and_numbers(tmp_path, kind):
     assert b"<svg" in (tmp_path / "a.svg").read_bytes()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_run_file_is_as_good_as_options(tmp_path, kind):
     (tmp_path / "run.toml").write_text(FILE)

@@ -121,6 +121,7 @@ def test_a_run_file_is_calibrated_in_one_of_its_numbers(tmp_path, unknown):
     assert tighter["inputs"]["epsilon"] == 1.0
 
 
+@pytest.mark.long
 def test_a_plan_takes_the_hardware_and_the_target_of_a_run_file(tmp_path):
     path = tmp_path / "run.toml"
     path.write_text(FILE)

@@ -18,7 +18,10 @@ from ..terms import Adjacency
 from .grids import Focus
 from .lending_shares import KNOTS, Laws, Query, Seen, Shares, improved, places, rare, resolved, settle, symmetric
 
-_NODES, _NODES_OF_ALL = (100, 400), 120_000  # for each direction: of one step, from fewest to most, and of all steps together
+_NODES, _NODES_OF_ALL = (
+    (100, 400),
+    120_000,
+)  # for each direction: of one step, from fewest to most, and of all steps together
 _AROUND = 12  # near a loss that may decide alone
 _AT_ONCE = 40_000  # nodes times lenders, a size that fits the processor's cache
 _FEWEST = 6  # lenders; and two for every unit of noise: more gain less than a part in ten thousand

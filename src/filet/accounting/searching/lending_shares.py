@@ -285,6 +285,18 @@ class Seen:
         fine = fitted_nodes(coarse, focus, *_enough(*corners, query))
         return np.unique(np.concatenate([fine, _single(*corners, query, around)]))
 
+    def coarse(self, *, back: bool) -> Discrete:
+        """About the law in one direction, for guesses."""
+        return _coarse(*(reverse(self.loss, self.part) if back else (self.loss, self.part)))
+
+    def laws(self, query: Query, focus: Focus | None = None, nodes: int = _NODES) -> Laws | None:
+        """Dominating losses for a query whose delta is about that of the look, or larger; None if they reach too little."""
+        forward = _fitted(self, query, focus, nodes, back=False)
+        symmetrical = symmetric(self.shares.step)
+        back = forward if symmetrical else _fitted(self, query, focus, int(_BACK * nodes), back=True)
+        found = Laws(forward, back)
+        return found if resolved(found, query) else None
+
 
 def _log_total(law: Discrete, focus: Focus) -> float:
     """What a step weighs in all."""
@@ -315,12 +327,7 @@ def laws(step: Step, query: Query, focus: Focus | None = None, nodes: int = _NOD
     `focus` says which losses matter, if somebody knows; each direction has about `nodes` nodes of its own.
     """
     seen = look(step, query)
-    if seen is None:
-        return None
-    forward = _fitted(seen, query, focus, nodes, back=False)
-    back = forward if symmetric(step) else _fitted(seen, query, focus, int(_BACK * nodes), back=True)
-    found = Laws(forward, back)
-    return found if resolved(found, query) else None
+    return seen.laws(query, focus, nodes) if seen else None
 
 
 def symmetric(step: Step) -> bool:

@@ -9,9 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from ..._rounding import CLOSED_FORM_ERROR
 from ..proving.cells import Cells, discretise_above, discretise_below
-from ..proving.closed_form import ClosedForm, HullStep, OneStep
 from ..proving.lending import Step
 from ..proving.loss_law import Array, LossLaw
 from ..proving.verdict import DeltaBracket, EpsilonBracket, Evidence, proves
@@ -19,9 +17,9 @@ from ..proving.view import View
 from ..terms import Bounds
 from .budget import Budget
 from .grids import Focus, equal_cells, fitted_cells
-from .guesses import bulk_focus, focus, gaussian_epsilon, guess_epsilon, guess_log_delta, saddle_point
-from .lending_shares import Laws, Query
-from .lending_shares import laws as lending_laws
+from .guesses import bulk_focus, focus, guess_epsilon, guess_log_delta, saddle_point
+from .lending_shares import Laws, Query, Seen
+from .lending_shares import look as lending_look
 from .newton import NEAR_ZERO, narrow
 from .straight import LEAST_STEPS, MOST_PHASES, Drawing, Drawn, bracket_delta, bracket_epsilon, shows_at_most
 from .tilts import propose_evidence
@@ -30,15 +28,15 @@ _REFINEMENTS = 5
 _CELLS = 800
 _FEW_CELLS = 300  # a law, for runs of very many phases
 _MANY_PHASES = 50
-_LOWEST_LOG_DELTA = -640.0
+LOWEST_LOG_DELTA = -640.0
 _USUAL_LOG_DELTA = -24.0
 _RELATIVE, _ABSOLUTE = 1e-3, 1e-4  # the promised width of an epsilon bracket
 DELTA_WIDTH, _DELTA_LEVELS = 1e-3, 3  # the relative width up to which a delta bracket is refined, and how often
 _NO_GAUSSIAN = Bounds(0.0, 0.0)
 _NEVER = (math.nan, math.nan, None)  # no look
+_SMALL_LOG_DELTA, _KEPT = -40.0, 40.0  # of a first look that also serves deltas larger by so much, in the logarithm
+_BUCKET = 8.0  # what lending gives is made for one size of delta: logarithms are rounded down to multiples
 Look = list[Cells | Laws]  # how each part of a run is seen
-_CLOSE = 1e-11  # of epsilon: how far from a guess a closed form is read
-_SPREAD = 65  # points of one look at a closed form
 
 
 def wide(bounds: Bounds | EpsilonBracket | tuple[Array, Array], share: float = 1.0) -> Any:
@@ -73,6 +71,7 @@ class Direction:
             self.cells, self._width = _FEW_CELLS, 0.2
         self._mirror = mirror
         self._looked: tuple[tuple[float, float, float | None], Look] = _NEVER, []
+        self._first_looks: dict[int, tuple[float, Seen | None]] = mirror._first_looks if mirror else {}
         self._drawn: Drawn | None = None
         self._mirrored = False  # whether the other direction counts too
 
@@ -90,21 +89,45 @@ class Direction:
         lends = any(part.step for part in self.parts)
         key = (self._reach(log_delta), log_delta if lends else 0.0, highest if lends else None)
         known, seen = self._looked
-        if known == key:
+        if _covers(known, key):
             return seen
         known, seen = self._mirror._looked if self._mirror else (_NEVER, [])
-        if known == key:
+        if _covers(known, key):
             seen = [one.reversed() for one in seen]
         else:
             query = Query(self.steps, log_delta, highest)
-            seen = [(part.step and self._lent(part, query)) or equal_cells(part.law, key[0], self._width)
-                    for part in self.parts]  # fmt: skip
+            seen = [self._lent(number, query) or equal_cells(part.law, key[0], self._width)
+                    for number, part in enumerate(self.parts)]  # fmt: skip
         self._looked = key, seen
         return seen
 
-    def _lent(self, part: Part, query: Query) -> Laws | None:
-        found = lending_laws(part.step, query) if part.step else None
+    def _lent(self, number: int, query: Query) -> Laws | None:
+        """What lending gives for one part, in this order of the neighbours."""
+        first = self._first_look(number, query)
+        found = first.laws(query) if first else None
         return found.reversed() if found and self._mirror else found
+
+    def _first_look(self, number: int, query: Query) -> Seen | None:
+        """What a part may lend; a look for smaller deltas serves larger ones."""
+        step = self.parts[number].step
+        if step is None:
+            return None
+        at, seen = self._first_looks.get(number, (math.nan, None))
+        if not (at == query.log_delta or (seen and at <= query.log_delta <= at + _KEPT)):
+            seen = lending_look(step, query)
+            self._first_looks[number] = query.log_delta, seen
+        return seen
+
+    def size(self, epsilon: float) -> float:
+        """About log delta(epsilon), by first looks: for which deltas to look closely; without lending, a usual one."""
+        query = Query(self.steps, _SMALL_LOG_DELTA)
+        looks = [self._first_look(number, query) for number in range(len(self.parts))]
+        if not any(looks):
+            return _USUAL_LOG_DELTA
+        reach, back = self._reach(_USUAL_LOG_DELTA), self._mirror is not None
+        laws = [(seen.coarse(back=back) if seen else discretise_above(equal_cells(part.law, reach, 0.2)), part.steps)
+                for seen, part in zip(looks, self.parts, strict=True)]  # fmt: skip
+        return self._log_delta(View(laws, self.gaussian.upper, True), epsilon)
 
     def _reach(self, log_delta: float) -> float:
         """Beyond this many standard deviations the losses of all steps weigh less than e^-10 delta."""
@@ -216,7 +239,7 @@ class Direction:
             return bracket.bounds
         log_delta = -25.0
         for _ in range(4):  # find the size of the answer, and how far out the losses matter
-            look = self.look(8.0 * math.floor(log_delta / 8.0))
+            look = self.look(bucket(log_delta))
             first = self.view(look, above=True)
             previous, log_delta = log_delta, self._log_delta(first, epsilon)
             if abs(log_delta - previous) < 2.0:
@@ -243,13 +266,13 @@ class Direction:
 
     def _straight_delta(self, bracket: DeltaBracket) -> bool:
         """Whether a sketch leads to a bracket as narrow as is promised."""
-        log_delta = _USUAL_LOG_DELTA
+        log_delta = bucket(self.size(bracket.epsilon))
         for _ in range(3):
             drawing = self._draw(log_delta)
             guesses = drawing.at_epsilon(bracket.epsilon, log_delta, both=self._mirrored) if drawing else None
             if drawing is None or guesses is None:
                 return False
-            about = 8.0 * math.floor(guesses[0].log_delta / 8.0)
+            about = bucket(guesses[0].log_delta)
             if about == log_delta or (about > log_delta and not any(drawing.lent)):
                 self._drawn = bracket_delta(self, drawing, guesses, bracket)
                 return self._drawn is not None
@@ -262,10 +285,8 @@ class Direction:
         look = self.look(-25.0)
         first = self.view(look, above=True)
         log_delta = self._log_delta(first, epsilon)
-        if log_delta < -35.0 and any(
-            part.step for part in self.parts
-        ):  # what lending gives is made for one size of delta
-            look = self.look(8.0 * math.floor(log_delta / 8.0))
+        if log_delta < -35.0 and any(part.step for part in self.parts):
+            look = self.look(bucket(log_delta))
             first = self.view(look, above=True)
             log_delta = self._log_delta(first, epsilon)
         if not self._crude(bracket, look, first, log_delta) and not (budget and budget.spent):
@@ -276,7 +297,7 @@ class Direction:
         return float(bracket.upper)
 
     def _log_delta(self, view: View, epsilon: float) -> float:
-        return min(-1e-3, max(guess_log_delta(view, epsilon), _LOWEST_LOG_DELTA))
+        return min(-1e-3, max(guess_log_delta(view, epsilon), LOWEST_LOG_DELTA))
 
     def _crude(self, bracket: DeltaBracket, look: Look, first: View, log_delta: float) -> bool:
         """What is proven without lines, and whether it suffices: where delta is nearly one, or hits are rare."""
@@ -286,89 +307,16 @@ class Direction:
         return bool(bracket.upper - bracket.lower <= DELTA_WIDTH * bracket.upper)
 
 
+def _covers(known: tuple[float, float, float | None], key: tuple[float, float, float | None]) -> bool:
+    """Whether a look serves the question of another: it is the same, or for a range of deltas within its own."""
+    if known[2] is None or key[2] is None:
+        return known == key
+    return known[1] <= key[1] and key[2] <= known[2]
+
+
+def bucket(log_delta: float) -> float:
+    return _BUCKET * math.floor(log_delta / _BUCKET)
+
+
 def _fitted(look: Look, where: Focus) -> Look:
     return [one if isinstance(one, Laws) else fitted_cells(one, where) for one in look]
-
-
-class Exact:
-    """The same questions to a run that has a closed form."""
-
-    def __init__(self, form: ClosedForm, shift: float = math.nan) -> None:
-        """`shift` is that of a Gaussian mechanism, if it is one."""
-        self.form, self._shift = form, shift
-
-    def deltas(self, epsilons: Array) -> tuple[Array, Array]:
-        """Lower and upper bounds of delta at several epsilons."""
-        return self.form.delta_bounds(epsilons)
-
-    def delta(self, epsilon: float) -> Bounds:
-        lower, upper = self.form.delta_bounds(np.array([epsilon]))
-        return Bounds(float(lower[0]), float(upper[0]))
-
-    def quick_delta(self, epsilon: float, budget: Budget | None = None) -> float:
-        return self.delta(epsilon).upper
-
-    def at_most(self, epsilon: float, delta: float) -> bool:
-        return self.delta(epsilon).upper <= delta
-
-    def epsilon(self, delta: float) -> Bounds:
-        """Bracket of epsilon(delta): look at ever closer points around where delta crosses the goal."""
-        bracket = EpsilonBracket(delta)
-        if self._shift > 0.0:
-            guess, slope = gaussian_epsilon(self._shift, delta)
-            around = guess * _CLOSE - 4.0 * CLOSED_FORM_ERROR / min(slope, -1e-300)
-            bracket.read_exact(self.form, np.maximum([guess - around, guess + around], 0.0))
-            if bracket.upper - bracket.lower <= 1e-6 * bracket.upper:
-                return bracket.bounds
-        bracket.read_exact(self.form, np.zeros(1))
-        if bracket.upper == 0.0:
-            return bracket.bounds
-        bracket.read_exact(self.form, np.geomspace(1e-12, 1e18, 2 * _SPREAD))
-        for _ in range(40):
-            low, high = bracket.lower, bracket.upper
-            if not (0.0 < high < math.inf) or high - low <= 1e-9 * high:
-                break
-            ratio = high / low if low > 0.0 else math.inf
-            points = np.geomspace(low, high, _SPREAD) if 2.0 < ratio < math.inf else np.linspace(low, high, _SPREAD)
-            bracket.read_exact(self.form, points)
-            if (bracket.lower, bracket.upper) == (low, high):
-                break
-        return bracket.bounds
-
-
-class OneStepAnswers:
-    """The same questions to a run of one step, whose profile is known: that of its law, or of lending where it is less."""
-
-    def __init__(self, direction: Direction) -> None:
-        self._direction = direction
-
-    def exact(self, log_delta: float, highest: float | None = None) -> Exact:
-        """The profile for questions about a delta, or about all deltas up to a `highest`."""
-        (seen,) = self._direction.look(log_delta, highest)
-        law = self._direction.parts[0].law
-        return Exact(HullStep(seen.forward) if isinstance(seen, Laws) else OneStep(law))
-
-    def epsilon(self, delta: float) -> Bounds:
-        return self.exact(math.log(delta)).epsilon(delta)
-
-    def delta(self, epsilon: float) -> Bounds:
-        plain = Exact(OneStep(self._direction.parts[0].law)).delta(epsilon)
-        if plain.upper <= math.exp(_LOWEST_LOG_DELTA) or self._direction.parts[0].step is None:
-            return plain
-        lent = self.exact(8.0 * math.floor(math.log(plain.upper) / 8.0)).delta(epsilon)
-        return Bounds(min(plain.lower, lent.lower), min(plain.upper, lent.upper))
-
-    def deltas(self, epsilons: Array) -> tuple[Array, Array]:
-        """Lower and upper bounds of delta at several epsilons."""
-        plain = Exact(OneStep(self._direction.parts[0].law)).deltas(epsilons)
-        sizes = np.log(np.maximum(plain[1], math.exp(_LOWEST_LOG_DELTA)))
-        if self._direction.parts[0].step is None or sizes.max() <= _LOWEST_LOG_DELTA:
-            return plain
-        lent = self.exact(8.0 * math.floor(float(sizes.min()) / 8.0), float(sizes.max())).deltas(epsilons)
-        return np.minimum(plain[0], lent[0]), np.minimum(plain[1], lent[1])
-
-    def quick_delta(self, epsilon: float, budget: Budget | None = None) -> float:
-        return self.delta(epsilon).upper
-
-    def at_most(self, epsilon: float, delta: float) -> bool:
-        return self.exact(math.log(delta)).at_most(epsilon, delta)

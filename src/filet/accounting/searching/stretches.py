@@ -135,7 +135,9 @@ def _epsilons(direction: Direction, deltas: Array) -> Answers:
             found = _solve(direction, look, evidence, deltas[asked[mine]], start[mine])
             lower[asked[mine]], upper[asked[mine]] = _both((lower[asked[mine]], upper[asked[mine]]), found)
     for one in asked[wide((lower[asked], upper[asked]), 0.9)]:
-        lower[one], upper[one] = _asked_alone(direction, (lower[one], upper[one]), direction.epsilon(float(deltas[one])))
+        lower[one], upper[one] = _asked_alone(
+            direction, (lower[one], upper[one]), direction.epsilon(float(deltas[one]))
+        )
     return lower, upper
 
 
@@ -304,7 +306,9 @@ def _deltas(direction: Direction, epsilons: Array, look: Look, chart: Chart, log
         lower[crude], upper[crude] = bracket.lower, bracket.upper
     beyond = upper <= math.exp(_LOWEST_LOG_DELTA)  # so small that nothing more is proven
     for one in np.flatnonzero((upper - lower > max(_NARROW_DELTA, DELTA_WIDTH) * upper) & ~beyond):
-        lower[one], upper[one] = _asked_alone(direction, (lower[one], upper[one]), direction.delta(float(epsilons[one])))
+        lower[one], upper[one] = _asked_alone(
+            direction, (lower[one], upper[one]), direction.delta(float(epsilons[one]))
+        )
     return lower, upper
 
 
@@ -327,7 +331,7 @@ def upper_deltas(direction: Direction, epsilons: Array, budget: Budget) -> Array
 
 def _look(direction: Direction, epsilons: Array) -> tuple[Look, View]:
     """Cells that reach as far out as the smallest delta takes."""
-    asked = np.array([-25.0, -1.0])
+    asked = np.array([direction.size(float(epsilons[-1])), direction.size(float(epsilons[0]))])
     for _ in range(4):
         look = direction.look(*_span(asked))
         first = direction.view(look, above=True)

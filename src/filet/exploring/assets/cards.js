@@ -6,6 +6,10 @@ import { element } from "./fields.js";
 
 const FORMS = ["png", "svg", "csv", "json"];
 
+/** The colour of a policy, and the ends of a list of numbers. */
+export const policyClass = (policy) => (policy === "reject" ? "s-reject" : "s-refined");
+export const extent = (values) => [Math.min(...values), Math.max(...values)];
+
 /** A sample of how something is drawn, for the legend. */
 export function swatch(kind, cls) {
   const drawn = {
@@ -56,6 +60,13 @@ export class Card {
   fresh(whole) {
     this.root.dataset.state = whole ? "whole" : "filling";
     for (const button of this.buttons) button.disabled = false;
+  }
+
+  /** There is nothing to draw, for a reason. */
+  empty(reason) {
+    for (const image of this.images) image.clear(`${this.title}: ${reason}`);
+    this.explain([]);
+    this.reading.textContent = reason;
   }
 
   refusal(error) {
@@ -123,9 +134,5 @@ export class Rows {
     const rows = this.sorted();
     const names = [...new Set(rows.flatMap((row) => Object.keys(row)))];
     return Object.fromEntries(names.map((name) => [name, rows.map((row) => row[name] ?? null)]));
-  }
-
-  nearest(x) {
-    return this.sorted().reduce((best, row) => (!best || Math.abs(row[this.key] - x) < Math.abs(best[this.key] - x) ? row : best), null);
   }
 }

@@ -68,11 +68,11 @@ const LAYERS = {
     });
   },
   line(layer, x, y) {
-    return pieces(layer.points).map((piece) =>
-      piece.length === 1
-        ? shape("circle", { cx: x(piece[0][0]), cy: y(piece[0][1]), r: 2, class: `dot ${layer.cls}` })
-        : shape("path", { d: path(piece, x, y), class: `line ${layer.cls}` }),
-    );
+    const dot = ([a, b]) => shape("circle", { cx: x(a), cy: y(b), r: 2, class: `dot ${layer.cls}` });
+    return pieces(layer.points).flatMap((piece) => [
+      ...(piece.length > 1 ? [shape("path", { d: path(piece, x, y), class: `line ${layer.cls}` })] : []),
+      ...(piece.length === 1 || layer.dots ? piece.map(dot) : []),
+    ]);
   },
   polygon(layer, x, y) {
     const points = layer.points.filter(finite);
@@ -119,7 +119,7 @@ function star(cx, cy, size) {
 /** Draw a picture: axes, then layers in their order. Returns the scale of x. */
 export function draw(svg, spec, width) {
   const height = spec.height ?? 260;
-  const box = { left: spec.left ?? 50, right: width - 14, top: 10, bottom: height - 42 };
+  const box = { left: spec.left ?? 50, right: width - 14, top: 26, bottom: height - 42 };
   svg.setAttribute("viewBox", `0 0 ${width} ${height}`);
   svg.setAttribute("width", width);
   svg.setAttribute("height", height);
@@ -136,7 +136,7 @@ export function draw(svg, spec, width) {
 function axes(spec, x, y, box) {
   const group = shape("g", { class: "axes" });
   const show = (axis, value) => (axis.format ?? ((one) => text(one, 3)))(value);
-  const room = Math.max(3, Math.round((box.right - box.left) / 85));
+  const room = Math.max(4, Math.round((box.right - box.left) / 85));
   for (const value of ticks(spec.y.range, spec.y.log, 4)) {
     group.append(
       shape("line", { x1: box.left, x2: box.right, y1: y(value), y2: y(value), class: "grid" }),
@@ -148,6 +148,7 @@ function axes(spec, x, y, box) {
   }
   group.append(
     shape("line", { x1: box.left, x2: box.right, y1: box.bottom, y2: box.bottom, class: "axis" }),
+    shape("text", { x: 2, y: 12, class: "label" }, spec.y.label),
     shape("text", { x: (box.left + box.right) / 2, y: box.bottom + 35, "text-anchor": "middle", class: "label" }, spec.x.label),
   );
   return group;
@@ -171,6 +172,14 @@ export class Picture {
   show(spec) {
     this.spec = spec;
     this.redraw();
+  }
+
+  clear(label) {
+    this.spec = null;
+    this.place = null;
+    this.svg.replaceChildren();
+    this.svg.setAttribute("aria-label", label);
+    this.svg.setAttribute("height", 0);
   }
 
   redraw() {

@@ -19,6 +19,13 @@ export const up = (value, digits = 4) => rounded(value, digits, true);
 /** At most the value. */
 export const down = (value, digits = 4) => rounded(value, digits, false);
 
+/** A decimal number with the zeros at its end that make up so many significant digits, as columns of a table need. */
+export function padded(shown, digits) {
+  if (!/^\d+(\.\d+)?$/.test(shown)) return shown;
+  const lacking = digits - shown.replace(".", "").replace(/^0+/, "").length;
+  return lacking > 0 ? `${shown}${shown.includes(".") ? "" : "."}${"0".repeat(lacking)}` : shown;
+}
+
 /** About the value: for axes and facts that no guarantee rests on. */
 export function text(value, digits = 4) {
   if (value === "inf" || value === Infinity) return "\u221e";

@@ -1,12 +1,14 @@
 // The page: fields change the state, the state asks the server, and each view shows what comes.
 
 import { Conversation } from "./api.js";
+import { BatchSizes, Utilization } from "./batches.js";
+import { Comparison, EpsilonCap } from "./epsilons.js";
 import { element, Fields } from "./fields.js";
 import { down, exact, percent, text, up, whole } from "./format.js";
 import { Planner } from "./plan.js";
+import { Profile, TradeOff } from "./promises.js";
 import { recipes } from "./reproduce.js";
 import { State } from "./state.js";
-import { BatchSizes, Comparison, EpsilonCap, Profile, TradeOff, Utilization } from "./views.js";
 
 const $ = (id) => document.getElementById(id);
 const presets = await (await fetch("presets.json")).json();
@@ -143,7 +145,11 @@ function noted(run, rough) {
 /** Utilization is drawn at one epsilon: the target, or what the run costs. */
 function usage() {
   const epsilon = state.use.goal === "epsilon" ? state.number("epsilon") : Number.isFinite(known.epsilon) ? Number(up(known.epsilon, 5).replaceAll(",", "")) : NaN;
-  if (!(epsilon > 0)) return;
+  if (!(epsilon > 0)) {
+    talks.utilization.stop();
+    rows.empty(known.epsilon === 0 ? "This run loses nothing, so that any noise would do." : "This view compares runs of one epsilon; there is no finite one here.");
+    return;
+  }
   const run = priced(false);
   const { noise_multiplier: _, ...rest } = run;
   talks.utilization.ask({ ...rest, epsilon }, noted(run, false));
@@ -190,6 +196,7 @@ function refuse(error) {
   const placed = fields.refuse(error.message, error.field);
   $("refusal").hidden = placed;
   if (!placed) $("refusal").textContent = error.message;
+  if (known.epsilon === null) $("epsilon-words").textContent = "not computed: a value has to be mended first";
   for (const talk of [now, ...Object.values(talks)]) talk.stop();
   clearTimeout(timers.curves);
   timers.curves = null;

@@ -2,7 +2,7 @@
 
 import { Conversation } from "./api.js";
 import { element } from "./fields.js";
-import { down, exact, percent, up, whole } from "./format.js";
+import { down, exact, padded, percent, up, whole } from "./format.js";
 
 const HEADER = ["option", "mean draw", "probability", "noise", "rows in use", "overflows", "noise per example", "\u00d7 ideal", "epsilon", ""];
 const OUT_OF_REACH = { ideal: "no sampler can", microbatches: "no fixed shape" };
@@ -64,7 +64,7 @@ export class Planner {
     this.busy(false, `Least noisy with fixed shapes: ${best.name}, ${percent(best.utilization)} of the rows in use.`);
     const head = element("thead", {}, element("tr", {}, ...HEADER.map((name, i) => (i === HEADER.length - 1 ? element("td", {}) : element("th", { scope: "col" }, name)))));
     const body = element("tbody", {}, ...result.options.map((option, i) => this.row(option, i === result.best)));
-    const title = element("caption", {}, `Options at epsilon ${exact(inputs.epsilon)}, delta ${exact(inputs.delta)}, ${inputs.adjacency}: ${whole(best.max_batch_size)} rows, ${whole(best.steps)} steps`);
+    const title = element("caption", {}, element("span", {}, `Options at epsilon ${exact(inputs.epsilon)}, delta ${exact(inputs.delta)}, ${inputs.adjacency}: ${whole(best.max_batch_size)} rows, ${whole(best.steps)} steps`));
     this.table.replaceChildren(title, head, body);
     this.table.hidden = false;
     this.table.dataset.state = "new";
@@ -72,8 +72,8 @@ export class Planner {
 
   row(option, best) {
     const figures = [
-      up(option.sampling_probability * option.dataset_size, 4), down(option.sampling_probability, 4), up(option.noise_multiplier, 4), percent(option.utilization),
-      percent(option.overflow_probability, 2), up(option.effective_noise, 3), up(option.ratio_to_ideal, 3), up(option.epsilon, 4),
+      padded(down(option.sampling_probability * option.dataset_size, 4), 4), padded(down(option.sampling_probability, 4), 4), padded(up(option.noise_multiplier, 4), 4), percent(option.utilization),
+      percent(option.overflow_probability, 2), padded(up(option.effective_noise, 3), 3), padded(up(option.ratio_to_ideal, 3), 3), padded(up(option.epsilon, 4), 4),
     ];
     const button = element("button", { type: "button", "aria-label": `Use ${option.name}` }, "use");
     button.addEventListener("click", () => this.onChoose(option));

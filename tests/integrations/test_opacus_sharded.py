@@ -1,0 +1,188 @@
+"""Fully sharded models (FSDP2, as Opacus 1.6 has it) on two gloo ranks: the private training of one rank."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from opacus.distributed import DifferentiallyPrivateDistributedDataParallel
+from opacus.utils.fsdp_utils import FSDP2Wrapper
+from torch import distributed, multiprocessing, nn
+from torch.utils.data import DataLoader, TensorDataset
+
+import filet
+from filet.integrations.opacus import CappedPrivacyEngine
+
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:Secure RNG turned off"),
+    pytest.mark.filterwarnings("ignore:Full backward hook is firing"),
+]
+
+KEY = b"a key for the tests of shards"
+SCHEME = filet.CappedPoisson(dataset_size=40, sampling_probability=0.06, max_batch_size=6)
+TOKENS = torch.randint(11, (40, 5), generator=torch.Generator().manual_seed(0))
+DATA = TensorDataset(TOKENS, torch.arange(40) % 3)
+
+
+class Words(nn.Module):
+    """Layers with a norm sampler (embedding, linear) and without (convolution, layer norm)."""
+
+    def __init__(self):
+        super().__init__()
+        self.embed = nn.Embedding(11, 4)
+        self.conv = nn.Conv1d(4, 6, 3, padding=1)
+        self.norm = nn.LayerNorm(6)
+        self.out = nn.Linear(6, 3)
+
+    def forward(self, tokens):
+        mixed = self.conv(self.embed(tokens).transpose(1, 2)).transpose(1, 2)
+        return self.out(self.norm(torch.tanh(mixed)).mean(dim=1))
+
+
+def start(wrap=lambda model: model, mode="hooks", *, noise=1.0, physical=None, seed=3, **options):
+    torch.manual_seed(3)
+    model = wrap(Words())
+    torch.manual_seed(seed)
+    engine = CappedPrivacyEngine(SCHEME, adjacency="zero-out", steps=8, key=KEY, physical_batch_size=physical)
+    model, optimizer, *criterion, run = engine.make_private(
+        module=model, optimizer=torch.optim.SGD(model.parameters(), lr=0.5, momentum=0.9),
+        data_loader=DataLoader(DATA), noise_multiplier=noise, max_grad_norm=0.3, grad_sample_mode=mode, **options,
+    )  # fmt: skip
+    return engine, model, optimizer, criterion[0] if criterion else nn.CrossEntropyLoss(), run
+
+
+def train(made, stop=None):
+    _, model, optimizer, criterion, run = made
+    for count, (x, y) in enumerate(run, start=1):
+        optimizer.zero_grad()
+        criterion(model(x), y).backward()
+        optimizer.step()
+        if count == stop:
+            break
+
+
+def weights(made):
+    found = [p.full_tensor() if hasattr(p, "full_tensor") else p for p in made[1].parameters()]
+    return [p.detach().numpy().copy() for p in found]
+
+
+def refusal(kind, call, *arguments, **options):
+    with pytest.raises(kind) as raised:
+        call(*arguments, **options)
+    return str(raised.value)
+
+
+def sharded(**options):
+    return start(FSDP2Wrapper, "ghost_fsdp", **options)
+
+
+def equal_to_one_rank(rank):
+    """Without noise: whole batches, and batches in parts."""
+    found = []
+    for physical in (None, 1):
+        made = sharded(noise=0.0, physical=physical)
+        train(made)
+        found.append(weights(made))
+        assert len(made[0].accountant) == 8
+    return found
+
+
+def resumed(rank):
+    """Weights of a run, and of one that was saved after three steps and went on in new objects; each rank's own seed."""
+    whole = sharded(seed=rank)
+    train(whole)
+    part = sharded(seed=rank)
+    train(part, 3)
+    state, model = part[0].state_dict(), {name: p.detach().clone() for name, p in part[1].state_dict().items()}
+    momentum = part[2].state_dict()
+    rest = sharded(seed=rank)
+    rest[1].load_state_dict(model)
+    rest[2].load_state_dict(momentum)
+    rest[0].load_state_dict(state)
+    train(rest)
+    everyone = [None, None]
+    distributed.all_gather_object(everyone, state)
+    other = refusal(filet.StateError, sharded()[0].load_state_dict, everyone[1 - rank])
+    ddp = start(DifferentiallyPrivateDistributedDataParallel, "ghost")
+    return weights(whole), weights(rest), other, refusal(filet.StateError, ddp[0].load_state_dict, everyone[0])
+
+
+def noise(rank):
+    """The noise of steps without any gradient, in all entries of all parameters, over its standard deviation."""
+    made = sharded(noise=2.0, seed=rank)
+    _, model, optimizer, criterion, run = made
+    found = []
+    for x, y in run:
+        optimizer.zero_grad()
+        (0.0 * criterion(model(x), y)).backward()
+        optimizer.step()
+        gradients = torch.cat([p.grad.full_tensor().flatten() for p in optimizer.params])
+        found.append(gradients.numpy() * SCHEME.expected_batch_size / (2.0 * 0.3))
+    return np.concatenate(found)
+
+
+def refusals(rank):
+    return [
+        refusal(filet.InvalidArgumentError, start, FSDP2Wrapper, "ghost"),
+        refusal(filet.InvalidArgumentError, start, DifferentiallyPrivateDistributedDataParallel, "ghost_fsdp"),
+        refusal(filet.InvalidArgumentError, sharded, loss_reduction="sum"),
+    ]
+
+
+WORK = (equal_to_one_rank, resumed, noise, refusals)
+
+
+def _rank(rank, path, queue):
+    distributed.init_process_group("gloo", init_method=f"file://{path}", rank=rank, world_size=2)
+    try:
+        queue.put((rank, {work.__name__: work(rank) for work in WORK}))
+        distributed.barrier()
+    finally:
+        distributed.destroy_process_group()
+
+
+@pytest.fixture(scope="module")
+def ranks(tmp_path_factory):
+    """What both ranks answer; starting them takes longer than their work."""
+    context = multiprocessing.get_context("spawn")
+    queue = context.SimpleQueue()
+    store = tmp_path_factory.mktemp("ranks") / "store"
+    group = multiprocessing.spawn(_rank, (store, queue), nprocs=2, join=False)  # type: ignore[attr-defined]
+    found = dict(queue.get() for _ in range(2))
+    while not group.join():
+        pass
+    return [found[0], found[1]]
+
+
+def test_fsdp_trains_as_one_rank(ranks):
+    whole = start(noise=0.0)
+    train(whole)
+    for ways in (rank["equal_to_one_rank"] for rank in ranks):
+        for found in ways:
+            for one, other in zip(found, weights(whole), strict=True):
+                np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-5)
+
+
+def test_fsdp_resumes_to_identical_weights_from_each_ranks_own_noise(ranks):
+    for whole, rest, other, ddp in (rank["resumed"] for rank in ranks):
+        for one, two in zip(whole, rest, strict=True):
+            np.testing.assert_array_equal(one, two)
+        assert "which does not have this noise" in other
+        assert "a model in 2 shards, each with noise of its own, not 0" in ddp
+
+
+def test_fsdp_adds_noise_of_the_accounted_size(ranks):
+    one, other = (rank["noise"] for rank in ranks)
+    np.testing.assert_array_equal(one, other)
+    assert abs(one.mean()) < 5 / np.sqrt(one.size)
+    assert abs(one.std() - 1) < 5 / np.sqrt(2 * one.size)
+
+
+def test_fsdp_refuses_what_does_not_fit(ranks):
+    for found in (rank["refusals"] for rank in ranks):
+        assert found[0] == (
+            "grad_sample_mode='ghost' is not for a module that is fully sharded; use 'ghost_fsdp' for modules of"
+            " opacus.utils.fsdp_utils.FSDP2Wrapper, and only for them"
+        )
+        assert "'ghost_fsdp' is not for a module that is not fully sharded" in found[1]
+        assert "loss_reduction='sum' does not fit a sharded module" in found[2]
