@@ -19,6 +19,7 @@ from filet.accounting.proving.verdict import EpsilonBracket, Evidence
 from filet.accounting.proving.view import View
 from filet.accounting.searching import (
     crowds,
+    exact,
     grids,
     lending_crowds,
     lending_shares,
@@ -169,7 +170,7 @@ class Chance:
         patch.setattr(newton.Known, "step", lambda known, epsilon, *_: epsilon * self.rng.normal() + self.scale(-8, 0))
         patch.setattr(newton, "_ROUNDS", 6)
         patch.setattr(newton, "_READINGS", 4)
-        patch.setattr(refinement, "gaussian_epsilon", lambda *_: (self.scale(-2, 1), -self.scale(-2, 2)))
+        patch.setattr(exact, "gaussian_epsilon", lambda *_: (self.scale(-2, 1), -self.scale(-2, 2)))
         patch.setattr(tables, "_near", lambda _, __, goal: 10.0 ** self.rng.uniform(-2, 1, size=goal.size))
         patch.setattr(tables, "_FIRST", np.sort(10.0 ** self.rng.uniform(-3, 3, size=20)))
         patch.setattr(tables, "_AROUND", self.rng.uniform(0.5, 2.0, size=6))
