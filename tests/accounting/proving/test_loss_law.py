@@ -236,24 +236,54 @@ def test_the_error_of_any_loss_of_a_law_is_relative_to_what_changes(far: float, 
     assert law.loss_error == pytest.approx(exact, rel=1e-9, abs=0.0)
 
 
-def test_an_atom_near_epsilon_is_in_doubt_by_the_error_of_the_weights() -> None:
-    plain = LossLaw((WIDE[0],), (), 0.0, 1e-6)
-    law = LossLaw((WIDE[0],), (Atom(0.5, 0.2, 0.1),), 0.0, 1e-6)
-    doubt = 2e-6 + 4 * UNIT * 0.5
-    for epsilon, counts in ((0.4, True), (0.5, True), (0.5 + 1.9e-6, True), (0.5 + 2.1e-6, False)):
+@pytest.mark.parametrize("weight_error", [0.0, 1e-6])
+def test_an_atom_near_epsilon_is_in_doubt_by_the_error_of_the_weights(weight_error: float) -> None:
+    plain = LossLaw((WIDE[0],), (), 0.0, weight_error)
+    law = LossLaw((WIDE[0],), (Atom(0.5, 0.2, 0.1),), 0.0, weight_error)
+    doubt = 2 * weight_error + 4 * UNIT * 0.5
+    for epsilon, counts in ((0.4, True), (0.5, True), (0.5 + 0.9e-6, weight_error > 0.0), (0.5 + 2.1e-6, False)):
         at = np.array([epsilon])
         (value, error), (base, rounding) = law.profile(at), plain.profile(at)
         own = 0.2 * -math.expm1(min(epsilon - 0.5, 0.0))
         assert value[0] - base[0] == pytest.approx(own, abs=1e-15)
-        assert error[0] - rounding[0] == pytest.approx(
-            (0.2 * doubt if counts else 0.0) + 64 * UNIT * own, rel=1e-6, abs=1e-20
-        )
+        expected = (0.2 * doubt if counts else 0.0) + 64 * UNIT * own
+        assert error[0] - rounding[0] == pytest.approx(expected, rel=1e-6, abs=1e-20)
+
+
+def test_the_losses_at_both_sides_of_a_threshold_leave_no_doubt() -> None:
+    epsilon, sure = np.array([0.0, 1e-9, 1e-3, 0.3, 2.0]), 0
+    for piece in PIECES:
+        left, right = piece.threshold(epsilon)
+        for x, side in ((left, -1.0), (right, 1.0)):
+            inside = (
+                (x > max(piece.low, min(piece.means) - 80.0))
+                & (x < min(piece.high, max(piece.means) + 80.0))
+                & (left < right)
+            )
+            seen = piece.loss(x)
+            away = (side if piece.increasing else -side) * (seen - epsilon)
+            assert (away[inside] > piece.loss_error(x, seen)[inside]).all()
+            sure += int(inside.sum())
+    assert sure > 100
+
+
+def test_a_loss_that_might_be_that_of_an_end_is_not_beyond_it() -> None:
+    ended = [piece for piece in PIECES if piece.high < max(piece.means) + 40.0]
+    assert ended
+    assert {piece.increasing for piece in ended} == {True, False}
+    for piece in ended:
+        (at,) = piece.loss(np.array([piece.high]))
+        (off,) = piece.loss_error(np.array([piece.high]), np.array([at]))
+        beyond = 1.0 if piece.increasing else -1.0
+        (near, far), (_, end) = piece.threshold(at + beyond * off * np.array([0.7, 1.5]))
+        assert near < piece.high
+        assert far == end == piece.high
 
 
 def test_the_error_of_a_profile_is_the_sum_of_its_parts() -> None:
     """The tails at the threshold, the P-mass in which it may lie, and the rounding of epsilon itself."""
     for piece in PIECES[::4]:
-        for epsilon in (1e-4, 0.3, 3.0):
+        for epsilon in (1e-4, 0.3, 0.7, 3.0):
             value, error = (float(one[0]) for one in piece.profile(np.array([epsilon])))
             (left,), (right,) = piece.threshold(np.array([epsilon]))
             x = piece.low if left <= piece.low else piece.high if right >= piece.high else 0.5 * (left + right)
