@@ -8,7 +8,7 @@ from tests.accounting.laws import LONG
 
 from filet._rounding import TRANSFORM_ERROR, UNIT
 from filet.accounting.proving import transform as module
-from filet.accounting.proving.transform import by_powers, by_series, characteristic
+from filet.accounting.proving.transform import by_powers, by_series, characteristic, powers_error
 
 
 def direct(turns: np.ndarray, weights: np.ndarray) -> np.ndarray:
@@ -72,3 +72,8 @@ def test_the_power_series_is_exact_to_rounding_up_to_half_a_radian() -> None:
     off = np.abs(values - direct(np.multiply.outer(share.astype(LONG), turns.astype(LONG)), weights))
     assert off.max() <= 16 * UNIT
     assert values[0] == pytest.approx(weights.sum(), abs=4 * UNIT)
+
+
+@pytest.mark.parametrize(("size", "count", "units"), [(50, 64, 32 * 8 + 100 + 16), (7, 1, 32 + 14 + 16), (3, 65, 32 * 9 + 22), (1, 2, 32 * 2 + 18)])  # fmt: skip
+def test_powers_cost_sixteen_units_each_and_their_sum_two_a_term(size: int, count: int, units: int) -> None:
+    assert powers_error(size, count) == units * UNIT
