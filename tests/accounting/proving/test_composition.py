@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from tests.accounting.laws import FEW, KINDS, LONG, OTHER, SMALL, random_law, usual_law
 
-from filet._rounding import MASS_ERROR, PHASE_ERROR, UNIT
+from filet._rounding import MASS_ERROR, PHASE_ERROR, TRANSFORM_ERROR, UNIT
 from filet.accounting.proving import composition as module
 from filet.accounting.proving import transform
 from filet.accounting.proving.cells import Discrete, discretise_above
@@ -312,15 +312,42 @@ def test_the_rounding_of_a_spectrum_is_the_sum_of_its_parts(
     assert found == pytest.approx(bound_f * parts, rel=1e-9, abs=0.0)
 
 
-def test_the_error_of_turns_counts_where_steps_are_very_many() -> None:
-    one = Discrete(np.array([0.0, 1.0]), np.log([0.5, 0.5]), 0.0, 0.0)
-    found = Composition(blocks([(one, 10**6)])).spectrum(0.0, 1e-4, 40)
-    (tilted,) = Composition(blocks([(one, 10**6)])).tilted(0.0)
-    values, own = tilted.transform(1e-4, 40)
-    error = tilted.error(1e-4 * np.arange(40), own)[0]
+def test_the_error_of_turns_counts_where_steps_are_very_many(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "MASS_ERROR", 0.0)
+    monkeypatch.setattr(module, "PHASE_ERROR", 0.0)
+    skew, spacing = Discrete(np.array([0.0, 1.0]), np.log([0.9, 0.1]), 0.0, 0.0), 0.1 / 40
+    found = Composition(blocks([(skew, 10**6)])).spectrum(0.0, spacing, 40)
+    (tilted,) = Composition(blocks([(skew, 10**6)])).tilted(0.0)
+    values, own = tilted.transform(spacing, 40)
+    error = tilted.error(spacing * np.arange(40), own)[0]
     log_f, bound = 1e6 * np.log(values[0]), np.abs(values[0]) + error
-    exact = bound**1e6 * (8 * UNIT + 4 * UNIT * np.abs(log_f.imag) + 1e6 * error / bound)
-    assert found.rounding == pytest.approx(exact, rel=1e-9, abs=0.0)
+    assert np.abs(log_f.imag).max() > 10.0
+    exact = np.exp(1e6 * np.log(bound)) * (8 * UNIT + 4 * UNIT * np.abs(log_f.imag) + 1e6 * error / bound)
+    assert found.rounding == pytest.approx(exact, rel=3e-9, abs=0.0)
+
+
+@pytest.mark.parametrize("cap", [0.1, 0.3, 0.9])
+def test_a_loss_at_the_very_cap_is_below_it_and_counted_once(cap: float) -> None:
+    made = blocks([(FEW, 2), (OTHER, 3)])
+    with np.errstate(all="ignore"):
+        jump = Composition(made, 0.0, cap, jump=True)
+    for whole, small, big in zip(made, jump.small, jump.big, strict=True):
+        low, high = np.isfinite(small.log_mass), np.isfinite(big.log_mass)
+        assert not (low & high).any()
+        assert ((low | high) == np.isfinite(whole.log_mass)).all()
+        assert (low == (np.isfinite(whole.log_mass) & (whole.loss <= cap))).all()
+
+
+@pytest.mark.parametrize("turn", [0.49, 0.51, 1.4])
+def test_only_losses_that_turn_by_half_a_radian_at_most_go_through_the_series(turn: float) -> None:
+    count = 1000
+    law = Discrete(np.array([-1.0, 1.0]), np.log([0.5, 0.5]), 0.0, 0.0)
+    (one,) = Composition(blocks([(law, 1)])).tilted(0.0)
+    spacing = turn / (count - 1)
+    values, own = one.transform(spacing, count)
+    assert own.tolist() == [TRANSFORM_ERROR if turn > 0.5 else 0.0]
+    exact = np.cos((spacing * np.arange(count)).astype(LONG))
+    assert (np.abs(values[0] - exact) <= own[0] + 16 * UNIT).all()
 
 
 def test_near_zero_the_modulus_is_bounded_by_moments() -> None:
