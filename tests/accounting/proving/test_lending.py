@@ -166,7 +166,9 @@ def test_wrong_weights_are_on_the_safe_side_in_every_mass(adjacency: str) -> Non
     for _ in range(60):
         true = replace(cases.some(rng, 500), adjacency=Adjacency(adjacency))
         wrong = replace(true, weights=off(true.weights, 1e-4, rng))
-        loss = cases.losses(true, rng, 12)
+        loss = np.append(
+            cases.losses(true, rng, 12), math.log1p(-true.p) * rng.uniform(1.0, 3.0, size=4)
+        )  # beyond all hits
         for exact, both in zip(true.masses(loss), wrong.masses(loss), strict=True):
             assert (both.down <= exact.up * (1 + 1e-9)).all()
             assert (both.up >= exact.down * (1 - 1e-9)).all()
