@@ -254,18 +254,28 @@ def accountant_section(record: Row) -> str:
     for row in record["rows"]:
         cells = [
             f"{up(row[key])} in {ms(row[key + ' ms'])}"
-            for key in ("truncate refined", "reject refined", "truncate note")
+            for key in ("truncate refined", "truncate swap", "reject refined", "truncate note")
         ]
         peer = f"{row['dp_accounting']:.5f} in {ms(row['dp_accounting_ms'])}"
-        lines.append([row["setting"], row["adjacency"], peer, *cells, f"{row['speed-up']:.0f}x"])
-    header = ["", "adjacency", "dp_accounting", "filet, truncate", "filet, reject", "filet, the note", "speed-up"]
-    smallest = min(row["speed-up"] for row in record["rows"])
+        lines.append(
+            [
+                row["setting"],
+                row["adjacency"],
+                peer,
+                *cells,
+                *(f"{row[key]:.0f}x" for key in ("speed-up", "swap speed-up")),
+            ]
+        )
+    header = ["", "adjacency", "dp_accounting", "filet, refined", "filet, swap", "filet, reject", "filet, the note", "speed-up",
+              "of swap"]  # fmt: skip
+    smallest, swap = (min(row[key] for row in record["rows"]) for key in ("speed-up", "swap speed-up"))
     larger = sum(row["truncate refined"] > row["dp_accounting"] for row in record["rows"])
     same = [
         row["truncate note"] / row["dp_accounting"] - 1 for row in record["rows"] if row["adjacency"] == "replace-one"
     ]
     text = f"""\
-Epsilon, and the milliseconds that it took. Smallest speed-up {smallest:.0f}x; rows where filet's epsilon is larger: {larger}.
+Epsilon, and the milliseconds that it took. Smallest speed-up {smallest:.0f}x, and by `swap`, without lending,
+{swap:.0f}x; rows where filet's epsilon is larger: {larger}.
 
 Under replace-one dp_accounting composes the pair of the note. On that same pair filet's upper bound is higher than its
 value by a relative {min(same):.0e} to {max(same):.0e}: within the promised bracket, but dp_accounting is the closer one there.

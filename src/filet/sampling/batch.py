@@ -117,7 +117,13 @@ def _check_fill(fill: Any, dtype: np.dtype[Any], path: str) -> None:
     try:
         with np.errstate(all="ignore"):  # a cast that changes the value is refused below
             one = np.full((), fill, dtype=dtype)
-            kept = bool(one == fill) or bool(one != one and fill != fill)
+            # A plain number is rounded to the data's own precision, whatever NumPy's version would compare it in.
+            plain = (
+                dtype.kind in ("f", "c")
+                and isinstance(fill, (int, float, complex))
+                and not isinstance(fill, np.generic)
+            )
+            kept = bool(one == (dtype.type(fill) if plain else fill)) or bool(one != one and fill != fill)
             # Too large a number has become infinite, on both sides of the comparison.
             if kept and dtype.kind in ("f", "c"):
                 kept = bool(np.isfinite(one) == np.isfinite(fill))

@@ -138,7 +138,8 @@ def test_a_threshold_is_where_its_loss_is_reached_and_otherwise_an_end() -> None
         assert ((lows >= piece.low) & (lows <= highs) & (highs <= piece.high)).all()
         for low, high, loss in zip(lows, highs, epsilon, strict=True):
             ends = np.clip([min(piece.means) - 40.0, max(piece.means) + 40.0], piece.low, piece.high)
-            lowest, highest = np.sort(piece.loss(ends))
+            with mp.workdps(60):
+                lowest, highest = sorted(exact_loss(piece, float(x)) for x in ends)
             if lowest < loss < highest:
                 with mp.workdps(60):
                     first, last = sorted(exact_loss(piece, x) for x in (low, high))
