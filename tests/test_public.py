@@ -64,7 +64,8 @@ def test_old_pickles_mean_what_they_meant() -> None:
     # States of version 1 kept the sum of Gaussian releases only; it may be rounded up, and no more.
     assert old["accountant"].phases == new["accountant"].phases
     for name in ("accountant", "curve"):
-        assert old[name].epsilon(1e-4) == pytest.approx(new[name].epsilon(1e-4), rel=1e-9)
+        ratio = old[name].epsilon(1e-4) / new[name].epsilon(1e-4)
+        assert 1 - 1e-12 <= ratio <= 1 + 1e-9  # the last bit of an answer is no promise
     assert old["plan"].best.name == "reject"
     assert str(old["error"]) == "no bound"
 

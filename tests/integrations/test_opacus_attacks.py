@@ -7,6 +7,7 @@ import torch
 from opacus.accountants import RDPAccountant
 from opacus.distributed import DifferentiallyPrivateDistributedDataParallel
 from opacus.schedulers import ExponentialGradClip
+from tests.integrations.opacus_runs import train
 from torch import distributed, multiprocessing, nn
 from torch.utils.data import DataLoader, TensorDataset
 
@@ -34,16 +35,6 @@ def start(mode="hooks", *, wrap=lambda model: model, noise=1.0, physical=None, *
         **{**defaults, **options},
     )  # fmt: skip
     return engine, model, optimizer, criterion[0] if criterion else nn.CrossEntropyLoss(), run
-
-
-def train(made, stop):
-    _, model, optimizer, criterion, run = made
-    for count, (x, y) in enumerate(run, start=1):
-        optimizer.zero_grad()
-        criterion(model(x), y).backward()
-        optimizer.step()
-        if count == stop:
-            break
 
 
 def noise_of(optimizer):

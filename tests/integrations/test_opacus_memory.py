@@ -7,8 +7,9 @@ import pytest
 import torch
 from opacus.distributed import DifferentiallyPrivateDistributedDataParallel
 from opacus.utils.batch_memory_manager import BatchMemoryManager
+from tests.integrations.opacus_runs import DATA, SCHEME, Words
 from torch import distributed, multiprocessing, nn
-from torch.utils.data import DataLoader, TensorDataset
+from torch.utils.data import DataLoader
 
 import filet
 from filet.integrations.opacus import CappedPrivacyEngine
@@ -20,24 +21,6 @@ pytestmark = [
 ]
 
 KEY = b"a key for the tests of memory"
-SCHEME = filet.CappedPoisson(dataset_size=40, sampling_probability=0.06, max_batch_size=6)
-TOKENS = torch.randint(11, (40, 5), generator=torch.Generator().manual_seed(0))
-DATA = TensorDataset(TOKENS, torch.arange(40) % 3)
-
-
-class Words(nn.Module):
-    """Layers with a norm sampler (embedding, linear) and without (convolution, layer norm)."""
-
-    def __init__(self):
-        super().__init__()
-        self.embed = nn.Embedding(11, 4)
-        self.conv = nn.Conv1d(4, 6, 3, padding=1)
-        self.norm = nn.LayerNorm(6)
-        self.out = nn.Linear(6, 3)
-
-    def forward(self, tokens):
-        mixed = self.conv(self.embed(tokens).transpose(1, 2)).transpose(1, 2)
-        return self.out(self.norm(torch.tanh(mixed)).mean(dim=1))
 
 
 def trained(*, mode="hooks", physical=None, steps=15, noise=1.0, model=None, scheme=SCHEME, reduction="mean"):

@@ -7,8 +7,9 @@ import pytest
 import torch
 from opacus.distributed import DifferentiallyPrivateDistributedDataParallel
 from opacus.utils.fsdp_utils import FSDP2Wrapper
+from tests.integrations.opacus_runs import DATA, SCHEME, Words, train
 from torch import distributed, multiprocessing, nn
-from torch.utils.data import DataLoader, TensorDataset
+from torch.utils.data import DataLoader
 
 import filet
 from filet.integrations.opacus import CappedPrivacyEngine
@@ -19,24 +20,6 @@ pytestmark = [
 ]
 
 KEY = b"a key for the tests of shards"
-SCHEME = filet.CappedPoisson(dataset_size=40, sampling_probability=0.06, max_batch_size=6)
-TOKENS = torch.randint(11, (40, 5), generator=torch.Generator().manual_seed(0))
-DATA = TensorDataset(TOKENS, torch.arange(40) % 3)
-
-
-class Words(nn.Module):
-    """Layers with a norm sampler (embedding, linear) and without (convolution, layer norm)."""
-
-    def __init__(self):
-        super().__init__()
-        self.embed = nn.Embedding(11, 4)
-        self.conv = nn.Conv1d(4, 6, 3, padding=1)
-        self.norm = nn.LayerNorm(6)
-        self.out = nn.Linear(6, 3)
-
-    def forward(self, tokens):
-        mixed = self.conv(self.embed(tokens).transpose(1, 2)).transpose(1, 2)
-        return self.out(self.norm(torch.tanh(mixed)).mean(dim=1))
 
 
 def start(wrap=lambda model: model, mode="hooks", *, noise=1.0, physical=None, seed=3, **options):
@@ -49,16 +32,6 @@ def start(wrap=lambda model: model, mode="hooks", *, noise=1.0, physical=None, s
         data_loader=DataLoader(DATA), noise_multiplier=noise, max_grad_norm=0.3, grad_sample_mode=mode, **options,
     )  # fmt: skip
     return engine, model, optimizer, criterion[0] if criterion else nn.CrossEntropyLoss(), run
-
-
-def train(made, stop=None):
-    _, model, optimizer, criterion, run = made
-    for count, (x, y) in enumerate(run, start=1):
-        optimizer.zero_grad()
-        criterion(model(x), y).backward()
-        optimizer.step()
-        if count == stop:
-            break
 
 
 def weights(made):

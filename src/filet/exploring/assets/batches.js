@@ -1,6 +1,6 @@
 // What the cap does to batches: their sizes, the rows in use, and the noise that a target takes.
 
-import { Card, extent, policyClass, Rows } from "./cards.js";
+import { Card, FillingCard, extent, policyClass, Rows } from "./cards.js";
 import { percent, text, up, whole } from "./format.js";
 
 const exactly = (value) => (typeof value === "number" ? text(value, 6) : String(value));
@@ -69,7 +69,7 @@ export class BatchSizes extends Card {
 }
 
 /** Rows in use and noise against the cap. */
-export class Utilization extends Card {
+export class Utilization extends FillingCard {
   constructor(container) {
     super(container, {
       id: "utilization",
@@ -87,17 +87,7 @@ export class Utilization extends Card {
   part(part) {
     if ("best" in part) this.coming.best[part.best] = part.option;
     else this.coming.rows.merge(part);
-    if (!this.coming.rows.points("effective_noise_reject").length && this.current) return;
-    this.current = this.coming;
-    this.show();
-    this.fresh(false);
-  }
-
-  answer(answer) {
-    this.answered = answer;
-    this.current = this.coming; // also where too few parts came to be shown before
-    this.show();
-    this.fresh(true);
+    this.grown(this.coming.rows.points("effective_noise_reject").length > 0);
   }
 
   show() {

@@ -110,6 +110,23 @@ export class Card {
   }
 }
 
+/** A view that fills in: parts are gathered in `coming`, which takes the place of the old picture once there is enough of it. */
+export class FillingCard extends Card {
+  grown(enough) {
+    if (!enough && this.current) return;
+    this.current = this.coming;
+    this.show();
+    this.fresh(false);
+  }
+
+  answer(answer) {
+    this.answered = answer;
+    this.current = this.coming; // also where too few parts came to be shown before
+    this.show();
+    this.fresh(true);
+  }
+}
+
 /** Rows that come in any order, by their key. */
 export class Rows {
   constructor(key) {

@@ -1,6 +1,6 @@
 // Epsilon now and against the cap, for every policy and analysis.
 
-import { Card, policyClass, Rows } from "./cards.js";
+import { Card, FillingCard, policyClass, Rows } from "./cards.js";
 import { scale, shape, ticks } from "./chart.js";
 import { down, number, percent, text, up, whole } from "./format.js";
 
@@ -116,7 +116,7 @@ function between(low, high) {
 }
 
 /** Epsilon against the cap. */
-export class EpsilonCap extends Card {
+export class EpsilonCap extends FillingCard {
   constructor(container) {
     super(container, {
       id: "epsilon-cap",
@@ -134,17 +134,7 @@ export class EpsilonCap extends Card {
   part(part) {
     if ("no_cap" in part) this.coming.free = number(part.no_cap);
     else this.coming.rows.merge(part);
-    if (this.coming.rows.map.size < 3 && this.current) return;
-    this.current = this.coming;
-    this.show();
-    this.fresh(false);
-  }
-
-  answer(answer) {
-    this.answered = answer;
-    this.current = this.coming; // also where too few parts came to be shown before
-    this.show();
-    this.fresh(true);
+    this.grown(this.coming.rows.map.size >= 3);
   }
 
   show() {

@@ -1,10 +1,10 @@
 // What one run promises: delta at every epsilon, and the power that is left to attacks.
 
-import { Card, extent, policyClass, Rows } from "./cards.js";
+import { Card, FillingCard, extent, policyClass, Rows } from "./cards.js";
 import { down, number, percent, percentDown, percentUp, text, up } from "./format.js";
 
 /** Delta as a function of epsilon. */
-export class Profile extends Card {
+export class Profile extends FillingCard {
   constructor(container) {
     super(container, {
       id: "delta-epsilon",
@@ -20,17 +20,7 @@ export class Profile extends Card {
 
   part(part) {
     this.coming.rows.merge(part);
-    if (this.coming.rows.map.size < 3 && this.current) return;
-    this.current = this.coming;
-    this.show();
-    this.fresh(false);
-  }
-
-  answer(answer) {
-    this.answered = answer;
-    this.current = this.coming; // also where too few parts came to be shown before
-    this.show();
-    this.fresh(true);
+    this.grown(this.coming.rows.map.size >= 3);
   }
 
   show() {
