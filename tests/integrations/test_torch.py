@@ -17,9 +17,6 @@ from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset
 import filet
 from filet.integrations.torch import CappedPoissonBatchSampler, PaddedCollate, loader
 
-# Other tests import JAX into this process, which warns of any fork; the workers here do not touch JAX.
-pytestmark = pytest.mark.filterwarnings(r"ignore:os\.fork\(\) was called:RuntimeWarning")
-
 KEY = b"a key for the tests of torch"
 SCHEME = filet.CappedPoisson(dataset_size=40, sampling_probability=0.1, max_batch_size=5)
 # No row is zero, so that a zero row can only be padding.
