@@ -85,6 +85,8 @@ def test_curves_and_lower_bounds_are_the_same_from_many_threads():
     with ThreadPoolExecutor(6) as pool:
         for _ in range(3):
             assert list(pool.map(curve.epsilon, deltas)) == alone
+    backwards = filet.account(SCHEMES[0], noise_multiplier=1.0, steps=100, adjacency="zero-out")
+    assert [backwards.epsilon(d) for d in reversed(deltas)] == alone[::-1]
 
 
 def test_a_state_file_written_by_two_processes_is_always_one_of_the_two_states(tmp_path):

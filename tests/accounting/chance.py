@@ -206,7 +206,8 @@ def random_nodes(rng: np.random.Generator, high: float) -> np.ndarray:
 
 def lend_at_random(patch: pytest.MonkeyPatch, rng: np.random.Generator) -> None:
     patch.setattr(lending_shares, "choose", lambda step: RandomShares(step, rng))
-    patch.setattr(lending_shares, "worth_a_look", lambda *_: True)
+    for module in (lending_shares, refinement):
+        patch.setattr(module, "worth_a_look", lambda *_: True)
     patch.setattr(lending_shares, "_GAIN", -math.inf)  # it is used whether it helps or not
     patch.setattr(lending_shares, "_UNRESOLVED", math.inf)
     patch.setattr(lending_shares, "first_nodes", lambda step, *_: random_nodes(rng, 1.0 + 2.0 / step.sigma))

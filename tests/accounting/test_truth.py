@@ -59,7 +59,7 @@ worth_a_look resolved model Model look Chart rare wide
 """.split()  # noqa: SIM905, a list of words
 READ_BY_THOSE = """
 Focus any_of points_within moments saddle laplace one_jump_decides single_jump log_values nodes_of_one Shares places improved
-newton tilt_focus Seen tolerance Points points_of sketch_law sketch_discrete Sketch Table RoughLine Guess log_needs Proposal
+newton tilt_focus Seen Sight tolerance Points points_of sketch_law sketch_discrete Sketch Table RoughLine Guess log_needs Proposal
 propose_line choose_line smoothing_shift lenders symmetric bucket Query Budget
 """.split()  # noqa: SIM905
 ASKING = """

@@ -301,7 +301,10 @@ def test_it_fits_reads_well_and_has_no_accessibility_violation(visit, width, sch
     # Whatever a view is waiting for when it is looked at: each state of all of them, one after the other.
     for state in ("as it is", "waiting", "rough", "refused", "whole"):
         if state != "as it is":
-            page.evaluate("state => document.querySelectorAll('.card[data-state]').forEach((card) => { card.dataset.state = state; })", state)
+            page.evaluate(
+                "state => document.querySelectorAll('.card[data-state]').forEach((card) => { card.dataset.state = state; })",
+                state,
+            )
         found = page.evaluate("axe.run(document, {resultTypes: ['violations']})")
         assert (state, [(one["id"], one["nodes"][0]["target"]) for one in found["violations"]]) == (state, [])
         assert found["testEngine"]["name"] == "axe-core"

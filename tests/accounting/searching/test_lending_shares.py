@@ -23,7 +23,6 @@ from tests.populations import (
 )
 from tests.settings import SETTINGS, TABLE
 
-from filet._binomial import cap_weights
 from filet.accounting.proving import lending
 from filet.accounting.proving.cells import Discrete
 from filet.accounting.proving.hull import dominating
@@ -134,15 +133,12 @@ def test_shares_are_nearly_the_best() -> None:
 
 
 def test_it_is_not_computed_where_it_cannot_help() -> None:
-    v, ask = cap_weights(100, 0.2, 25), query(100, 1e-5)
-    assert worth_a_look(100, 0.2, 25, 1.0, v, ask)
-    assert not worth_a_look(100, 0.2, 100, 1.0, v, ask)  # no cut
-    assert not worth_a_look(100, 0.2, 1, 1.0, v, ask)  # nobody below the top
-    assert not worth_a_look(100, 1.0, 25, 1.0, v, ask)
-    assert not worth_a_look(100, 0.2, 25, 0.05, v, ask)
-    rare = cap_weights(60_000, 256 / 60_000, 500)
-    assert not worth_a_look(60_000, 256 / 60_000, 500, 1.0, rare, query(14_000, 1e-5))
-    assert not worth_a_look(60_000, 0.004, 30_000, 1.0, cap_weights(60_000, 0.004, 30_000), ask)
+    ask, usual = query(100, 1e-5), cases.make(100, 0.2, 25, 1.0, "zero-out")
+    assert worth_a_look(usual, ask)
+    assert not worth_a_look(cases.make(100, 0.2, 25, 0.05, "zero-out"), ask)  # every hit shows
+    rare = cases.make(60_000, 256 / 60_000, 500, 1.0, "zero-out")
+    assert not worth_a_look(rare, query(14_000, 1e-5))
+    assert worth_a_look(rare, query(14_000, 1e-60))
 
 
 def test_rare_cuts_gain_next_to_nothing() -> None:

@@ -20,8 +20,7 @@ from filet.accounting.searching import refinement as module
 from filet.accounting.searching.budget import Budget
 from filet.accounting.searching.exact import Exact, OneStepAnswers
 from filet.accounting.searching.grids import Focus
-from filet.accounting.searching.lending_shares import Laws, Query, Seen
-from filet.accounting.searching.lending_shares import look as lending_look
+from filet.accounting.searching.lending_shares import Laws, Query, Sight
 from filet.accounting.searching.refinement import Direction, Part, wide
 
 LOG = math.log(1e-6)
@@ -37,11 +36,12 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[Query]:
     """What lending is asked for."""
     queries: list[Query] = []
 
-    def look(step: Step, query: Query) -> Seen | None:
+    def down_to(step: Step, query: Query) -> Sight:
         queries.append(query)
-        return lending_look(step, query)
+        return sight(step, query)
 
-    monkeypatch.setattr(module, "lending_look", look)
+    sight = Sight.down_to
+    monkeypatch.setattr(Sight, "down_to", down_to)
     return queries
 
 
@@ -53,9 +53,9 @@ def test_a_look_is_kept_and_the_mirror_takes_it_reversed(asked: list[Query]) -> 
     lent, cells = first
     assert isinstance(lent, Laws)
     assert isinstance(cells, Cells)
-    assert asked == [Query(59, LOG)]  # all steps of the run decide how far out losses matter
+    assert asked == [Query(59, -40.0)]  # all steps of the run decide how far out losses matter
     second = mirror.look(LOG)
-    assert asked == [Query(59, LOG)]
+    assert asked == [Query(59, -40.0)]
     back = second[0]
     assert isinstance(back, Laws)
     assert (back.forward, back.reverse) == (lent.reverse, lent.forward)
@@ -77,10 +77,32 @@ def test_a_mirror_that_looks_first_sees_the_reverse_too(asked: list[Query]) -> N
 
 def test_another_delta_is_another_look_as_nodes_are_fitted_to_it(asked: list[Query]) -> None:
     run = Direction([lending_part(50)])
-    run.look(LOG)
-    run.look(-20.0)
-    run.look(-20.0)
-    assert asked == [Query(50, LOG), Query(50, -20.0)]
+    first, second = run.look(LOG), run.look(-20.0)
+    assert run.look(-20.0) is second
+    assert isinstance(first[0], Laws)
+    assert isinstance(second[0], Laws)
+    assert first[0].forward.loss.max() < second[0].forward.loss.max()
+    assert asked == [Query(50, -40.0)]  # what is lent serves both
+    run.look(-41.0)
+    assert asked[1:] == [Query(50, -80.0)]
+
+
+@pytest.mark.parametrize("earlier", [[-30.0], [-60.0, -3.0], [-41.0, -20.0]])
+@pytest.mark.parametrize("backwards", [False, True])
+def test_what_is_seen_does_not_depend_on_earlier_questions(earlier: list[float], backwards: bool) -> None:
+    def seen(log_deltas: list[float]) -> list[np.ndarray]:
+        run = Direction([lending_part(50), Part(usual_law(), 9)])
+        mirror = run.reversed()
+        for log_delta in log_deltas:
+            run.size(-log_delta)
+            run.look(log_delta)
+        lent, cells = mirror.look(LOG) if backwards else run.look(LOG)
+        assert isinstance(lent, Laws)
+        assert isinstance(cells, Cells)
+        return [lent.forward.loss, lent.forward.log_mass, lent.reverse.log_mass, cells.cuts[0].loss]
+
+    for one, other in zip(seen(earlier), seen([]), strict=True):
+        assert (one == other).all()
 
 
 def test_cells_and_laws_meet_in_one_view() -> None:

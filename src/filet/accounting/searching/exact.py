@@ -79,14 +79,16 @@ class OneStepAnswers:
         return Exact(HullStep(seen.forward) if isinstance(seen, Laws) else OneStep(law))
 
     def epsilon(self, delta: float) -> Bounds:
-        return self.exact(math.log(delta)).epsilon(delta)
+        plain = Exact(OneStep(self._direction.parts[0].law)).epsilon(delta)
+        if self._direction.parts[0].step is None:
+            return plain
+        return _smaller(plain, self.exact(math.log(delta)).epsilon(delta))
 
     def delta(self, epsilon: float) -> Bounds:
         plain = Exact(OneStep(self._direction.parts[0].law)).delta(epsilon)
         if plain.upper <= math.exp(LOWEST_LOG_DELTA) or self._direction.parts[0].step is None:
             return plain
-        lent = self.exact(bucket(math.log(plain.upper))).delta(epsilon)
-        return Bounds(min(plain.lower, lent.lower), min(plain.upper, lent.upper))
+        return _smaller(plain, self.exact(bucket(math.log(plain.upper))).delta(epsilon))
 
     def deltas(self, epsilons: Array) -> tuple[Array, Array]:
         """Lower and upper bounds of delta at several epsilons."""
@@ -102,3 +104,7 @@ class OneStepAnswers:
 
     def at_most(self, epsilon: float, delta: float) -> bool:
         return self.exact(math.log(delta)).at_most(epsilon, delta)
+
+
+def _smaller(plain: Bounds, lent: Bounds) -> Bounds:
+    return Bounds(min(plain.lower, lent.lower), min(plain.upper, lent.upper))

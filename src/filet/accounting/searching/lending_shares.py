@@ -8,13 +8,14 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 import numpy as np
 from scipy.special import ndtr, ndtri
 
 from ..proving.cells import Discrete
 from ..proving.hull import dominating, reverse, vertices
-from ..proving.lending import Step, Weights, cover, lent_part, part, swap_part, top
+from ..proving.lending import Step, cover, lent_part, part, swap_part, top
 from ..proving.line import log_peak
 from ..proving.loss_law import Array
 from ..proving.tails import threshold, upper
@@ -36,6 +37,7 @@ _AROUND = 40  # nodes near a loss that may decide alone
 _UNRESOLVED = 1e-3  # of delta: the most that infinite losses may take
 _LARGEST_LOSS = 600.0
 _TINY = 1e-300
+_CLOSE = 1e-7  # nodes, as a share of the smallest loss
 _OCTAVES, _QUARTERS = 2.0 ** np.arange(-10.0, 14.0), 2.0 ** np.arange(-0.75, 0.8, 0.25)  # tilts that are tried
 
 
@@ -84,13 +86,13 @@ def lenders(cap: int, sigma: float) -> int:
     return min(cap - 1, int(2.5 * sigma) + 4, _MOST_LENDERS)
 
 
-def worth_a_look(n: int, p: float, cap: int, sigma: float, weights: Weights, query: Query) -> bool:
-    """Whether lending might lower epsilon: there are cuts, batches below the cap, noise, and full batches that matter."""
-    if not (1 < cap < n and 0.0 < p < 1.0 and _NOISE[0] <= sigma <= _NOISE[1]):
+def worth_a_look(step: Step, query: Query) -> bool:
+    """Whether lending might lower epsilon: there is noise that hides something, and full batches that matter."""
+    if not _NOISE[0] <= step.sigma <= _NOISE[1]:
         return False
-    if min(weights.w, weights.tau) < _LEAST_LIGHT or weights.error > 1e-6:
+    if min(step.weights.w, step.weights.tau) < _LEAST_LIGHT or step.weights.error > 1e-6:
         return False
-    return math.log(query.steps) + math.log(weights.c) > query.log_delta + math.log(_RARE)
+    return math.log(query.steps) + math.log(step.weights.c) > query.log_delta + math.log(_RARE)
 
 
 def _within(value: Array, low: float, high: float) -> Array:
@@ -208,7 +210,8 @@ def tilt_focus(law: Discrete, query: Query, cells: int) -> tuple[Focus, float]:
 def _coarse(loss: Array, part: Array) -> Discrete:
     """About the law whose profile has these parts, for a look at it: where the profile is not convex, without mass."""
     value = np.where(loss < 0.0, part - np.expm1(np.minimum(loss, 0.0)), part)
-    known = np.isfinite(value)
+    # nodes crowd where losses of the other direction end: between the closest of them slopes would be rounding errors
+    known = np.isfinite(value) & np.append(True, np.diff(loss) > _CLOSE * -min(loss[0], 0.0))
     if not known.all():
         loss, value = loss[known], value[known]
     width = np.append(np.exp(loss[0]), np.exp(loss[:-1]) * np.expm1(loss[1:] - loss[:-1]))
@@ -303,22 +306,44 @@ def _log_total(law: Discrete, focus: Focus) -> float:
     return float(np.logaddexp.reduce(law.log_mass + np.interp(law.loss, focus.loss, focus.log_weight)))
 
 
+@dataclass(frozen=True)
+class Sight:
+    """A step at nodes that suit all deltas down to one, and Theorem 2 there."""
+
+    step: Step
+    loss: Array
+    swap: Array
+
+    @classmethod
+    def down_to(cls, step: Step, query: Query) -> Sight:
+        """For the delta of the query and larger ones."""
+        loss = first_nodes(step, query)
+        return cls(step, loss, swap_part(step, loss))
+
+    @cached_property
+    def _lent(self) -> Seen:
+        shares = choose(self.step)
+        return Seen(shares, self.loss, np.minimum(lent_part(self.step, self.loss, *shares.at(self.loss)), self.swap))
+
+    @cached_property
+    def _least(self) -> Array:
+        return _plain(self.step, self.loss)
+
+    def seen(self, query: Query) -> Seen | None:
+        """What lending gives; None if that is next to nothing over Theorem 2 at the delta of the query."""
+        both = not symmetric(self.step)
+        before = _rough(self.loss, self.swap, query, both=False)
+        if before <= (1.0 + _GAIN) * _rough(self.loss, self._least, query, both=False):
+            return None  # no lending could help
+        if both:
+            before = _rough(self.loss, self.swap, query, both=True)
+        helps = before > (1.0 + _GAIN) * _rough(self.loss, self._lent.part, query, both=both)
+        return self._lent if helps else None
+
+
 def look(step: Step, query: Query) -> Seen | None:
     """A first look; None if lending gains next to nothing over Theorem 2."""
-    if not worth_a_look(step.n, step.p, step.cap, step.sigma, step.weights, query):
-        return None
-    loss, symmetric = first_nodes(step, query), step.adjacency is Adjacency.REPLACE_ONE
-    swap = swap_part(step, loss)
-    before = _rough(loss, swap, query, both=False)
-    if before <= (1.0 + _GAIN) * _rough(loss, _plain(step, loss), query, both=False):
-        return None  # no lending could help
-    shares = choose(step)
-    both = np.minimum(lent_part(step, loss, *shares.at(loss)), swap)
-    if not symmetric:
-        before = _rough(loss, swap, query, both=True)
-    if before <= (1.0 + _GAIN) * _rough(loss, both, query, both=not symmetric):
-        return None
-    return Seen(shares, loss, both)
+    return Sight.down_to(step, query).seen(query) if worth_a_look(step, query) else None
 
 
 def laws(step: Step, query: Query, focus: Focus | None = None, nodes: int = _NODES) -> Laws | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -18,10 +19,9 @@ from ..terms import Bounds
 from .budget import Budget
 from .grids import Focus, equal_cells, fitted_cells
 from .guesses import bulk_focus, focus, guess_epsilon, guess_log_delta, saddle_point
-from .lending_shares import Laws, Query, Seen
-from .lending_shares import look as lending_look
+from .lending_shares import Laws, Query, Seen, Sight, worth_a_look
 from .newton import NEAR_ZERO, narrow
-from .straight import LEAST_STEPS, MOST_PHASES, Drawing, Drawn, bracket_delta, bracket_epsilon, shows_at_most
+from .straight import LEAST_STEPS, MOST_PHASES, Drawing, bracket_delta, bracket_epsilon, shows_at_most
 from .tilts import propose_evidence
 
 _REFINEMENTS = 5
@@ -34,7 +34,7 @@ _RELATIVE, _ABSOLUTE = 1e-3, 1e-4  # the promised width of an epsilon bracket
 DELTA_WIDTH, _DELTA_LEVELS = 1e-3, 3  # the relative width up to which a delta bracket is refined, and how often
 _NO_GAUSSIAN = Bounds(0.0, 0.0)
 _NEVER = (math.nan, math.nan, None)  # no look
-_SMALL_LOG_DELTA, _KEPT = -40.0, 40.0  # of a first look that also serves deltas larger by so much, in the logarithm
+_SIGHT = 40.0  # a first look serves all deltas down to the next multiple, in the logarithm
 _BUCKET = 8.0  # what lending gives is made for one size of delta: logarithms are rounded down to multiples
 Look = list[Cells | Laws]  # how each part of a run is seen
 
@@ -71,8 +71,10 @@ class Direction:
             self.cells, self._width = _FEW_CELLS, 0.2
         self._mirror = mirror
         self._looked: tuple[tuple[float, float, float | None], Look] = _NEVER, []
-        self._first_looks: dict[int, tuple[float, Seen | None]] = mirror._first_looks if mirror else {}
-        self._drawn: Drawn | None = None
+        self._sights: dict[tuple[int, float], Sight] = mirror._sights if mirror else {}
+        self._drawn = (
+            threading.local()
+        )  # what the last question led to, for the other direction's: of each thread its own
         self._mirrored = False  # whether the other direction counts too
 
     def reversed(self) -> Direction:
@@ -84,16 +86,16 @@ class Direction:
     def look(self, log_delta: float, highest: float | None = None) -> Look:
         """Each part in equal cells, or its law by lending where that helps at such deltas; the last look is kept.
 
-        With `highest` the deltas reach from one to the other. (It is replaced as a whole, as threads may share a run.)
+        With `highest` the deltas reach from one to the other. What is seen depends on the question alone, not on earlier
+        ones; what is kept is replaced as a whole, as threads may share a run.
         """
         lends = any(part.step for part in self.parts)
         key = (self._reach(log_delta), log_delta if lends else 0.0, highest if lends else None)
         known, seen = self._looked
         if _covers(known, key):
             return seen
-        known, seen = self._mirror._looked if self._mirror else (_NEVER, [])
-        if _covers(known, key):
-            seen = [one.reversed() for one in seen]
+        if self._mirror:
+            seen = [one.reversed() for one in self._mirror.look(log_delta, highest)]
         else:
             query = Query(self.steps, log_delta, highest)
             seen = [self._lent(number, query) or equal_cells(part.law, key[0], self._width)
@@ -102,25 +104,23 @@ class Direction:
         return seen
 
     def _lent(self, number: int, query: Query) -> Laws | None:
-        """What lending gives for one part, in this order of the neighbours."""
+        """What lending gives for one part."""
         first = self._first_look(number, query)
-        found = first.laws(query) if first else None
-        return found.reversed() if found and self._mirror else found
+        return first.laws(query) if first else None
 
     def _first_look(self, number: int, query: Query) -> Seen | None:
-        """What a part may lend; a look for smaller deltas serves larger ones."""
+        """What a part may lend at the delta of the query; one look serves many deltas."""
         step = self.parts[number].step
-        if step is None:
+        if step is None or not worth_a_look(step, query):
             return None
-        at, seen = self._first_looks.get(number, (math.nan, None))
-        if not (at == query.log_delta or (seen and at <= query.log_delta <= at + _KEPT)):
-            seen = lending_look(step, query)
-            self._first_looks[number] = query.log_delta, seen
-        return seen
+        key = number, -_SIGHT * math.ceil(-query.log_delta / _SIGHT)
+        if key not in self._sights:
+            self._sights[key] = Sight.down_to(step, Query(query.steps, key[1]))
+        return self._sights[key].seen(query)
 
     def size(self, epsilon: float) -> float:
         """About log delta(epsilon), by first looks: for which deltas to look closely; without lending, a usual one."""
-        query = Query(self.steps, _SMALL_LOG_DELTA)
+        query = Query(self.steps, -_SIGHT)
         looks = [self._first_look(number, query) for number in range(len(self.parts))]
         if not any(looks):
             return _USUAL_LOG_DELTA
@@ -146,8 +146,9 @@ class Direction:
         """Bracket of epsilon(delta)."""
         bracket, budget = EpsilonBracket(delta), Budget()
         drawing = self._draw(bracket.log_delta)
-        self._drawn = drawing.at_delta(bracket.log_delta, both=self._mirrored) if drawing else None
-        if self._drawn and bracket_epsilon(self, self._drawn, bracket, budget) and not wide(bracket, 0.9):
+        drawn = drawing.at_delta(bracket.log_delta, both=self._mirrored) if drawing else None
+        self._drawn.last = drawn
+        if drawn and bracket_epsilon(self, drawn, bracket, budget) and not wide(bracket, 0.9):
             return bracket.bounds
         look = self.look(bracket.log_delta)
         first = self.view(look, above=True)
@@ -221,7 +222,8 @@ class Direction:
     def at_most(self, epsilon: float, delta: float) -> bool:
         """Whether epsilon(delta) <= epsilon is proven by a quick look; False means "not known"."""
         log_delta = math.log(delta)
-        if shows_at_most(self, self._mirror._drawn if self._mirror else None, epsilon, log_delta):
+        drawn = getattr(self._mirror._drawn, "last", None) if self._mirror else None
+        if shows_at_most(self, drawn, epsilon, log_delta):
             return True
         first = self.view(self.look(log_delta), above=True)
         if first.infinite <= delta and first.largest <= epsilon:
@@ -274,8 +276,8 @@ class Direction:
                 return False
             about = bucket(guesses[0].log_delta)
             if about == log_delta or (about > log_delta and not any(drawing.lent)):
-                self._drawn = bracket_delta(self, drawing, guesses, bracket)
-                return self._drawn is not None
+                self._drawn.last = bracket_delta(self, drawing, guesses, bracket)
+                return self._drawn.last is not None
             log_delta = about
         return False
 
