@@ -36,6 +36,8 @@ def gains(epsilon: float, steps: int, batches: tuple[int, ...]) -> list[dict[str
                          adjacency=adjacency)  # fmt: skip
             seconds, busy = time.perf_counter() - start, time.process_time() - busy
             best = found.best
+            found = plan(dataset_size=DATASET_SIZE, max_batch_size=batch, steps=steps, epsilon=epsilon, delta=DELTA,
+                         adjacency=adjacency, comparisons=True)  # fmt: skip
             row: dict[str, Any] = {
                 "adjacency": adjacency.value,
                 "max_batch_size": batch,

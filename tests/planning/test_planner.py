@@ -26,7 +26,7 @@ NAMES = {"reject", "truncate", "note", "union", "fixed-size", "microbatches", "i
 
 @pytest.fixture(scope="module", params=ADJACENCIES)
 def planned(request: pytest.FixtureRequest) -> Plan:
-    return plan(adjacency=request.param, **SETTING)
+    return plan(adjacency=request.param, comparisons=True, **SETTING)
 
 
 def test_every_option_meets_the_target_by_its_own_account(planned: Plan) -> None:
@@ -36,6 +36,18 @@ def test_every_option_meets_the_target_by_its_own_account(planned: Plan) -> None
                         adjacency=planned.adjacency, analysis=option.analysis)  # fmt: skip
         assert curve.epsilon(planned.delta) == option.epsilon
         assert 0.999 * planned.epsilon <= option.epsilon <= planned.epsilon
+
+
+@pytest.mark.parametrize("adjacency", ADJACENCIES)
+def test_what_cannot_win_is_left_out_unless_asked_for(adjacency: str) -> None:
+    usual, everything = (plan(adjacency=adjacency, comparisons=asked, **SETTING) for asked in (False, True))
+    assert {option.name for option in usual.options} == NAMES - {"note", "union"}
+    assert usual.options == tuple(option for option in everything.options if option.name not in ("note", "union"))
+    assert everything.skipped == ()
+    (why,) = usual.skipped
+    assert "note and union" in why
+    assert "cannot win" in why
+    assert "comparisons" in why
 
 
 def test_every_option_costs_the_hardware_no_more_than_the_steps_and_the_batch_allow(planned: Plan) -> None:
@@ -173,7 +185,7 @@ def test_several_batches_at_equal_hardware_epochs_cost_the_same() -> None:
     found = plan(
         dataset_size=3_000, max_batch_size=[50, 100], hardware_epochs=4, epsilon=2.0, delta=1e-5, adjacency="zero-out"
     )
-    assert len(found.options) == 2 * len(NAMES)
+    assert len(found.options) == 2 * (len(NAMES) - 2)
     fixed = [option for option in found.options if option.fixed_shape]
     assert {(option.max_batch_size, option.steps) for option in fixed} == {(50, 240), (100, 120)}
     assert {option.hardware_rows for option in fixed} == {12_000.0}
@@ -203,7 +215,7 @@ def test_progress_rises_to_one_and_an_interruption_passes_through() -> None:
     assert seen == sorted(seen)
     assert seen[0] == 0.0
     assert seen[-1] == 1.0
-    assert len(seen) == len(NAMES) + 1
+    assert len(seen) == len(NAMES) - 1  # all but two, and the end
 
     def interrupt(share: float, label: str) -> None:
         if share > 0:

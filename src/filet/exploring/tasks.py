@@ -159,6 +159,7 @@ def planned(given: Given, progress: Progress) -> dict[str, Any]:
     asked: dict[str, Any] = {
         **{name: given.get(name) for name in names},
         "cycle_length": given.get("cycle_length") or 1,
+        "comparisons": bool(given.get("comparisons")),
     }
     return {"inputs": asked, "result": plan(**asked, progress=progress).to_dict()}
 

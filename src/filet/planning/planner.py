@@ -131,6 +131,7 @@ def plan(
     steps: int | Iterable[int] | None = None,
     hardware_epochs: float | None = None,
     cycle_length: int = 1,
+    comparisons: bool = False,
     progress: Progress | None = None,
 ) -> Plan:
     """Find the sampling probability and the noise of every strategy at a privacy target, and rank them.
@@ -155,13 +156,17 @@ def plan(
         hardware_epochs: rows that the hardware processes, padding included, in data sets, so that steps =
             ceil(hardware_epochs * dataset_size / max_batch_size) and every `max_batch_size` costs the same.
         cycle_length: number of groups of cyclic sampling, as for `CappedPoisson`.
+        comparisons: also the earlier analyses of truncated batches, `note` and `union`. They prove less about the same
+            batches and cannot win, so they are skipped otherwise.
         progress: called with the share of the work done and a label.
     """
     target = Target.checked(epsilon, delta, adjacency, Analysis.REFINED)
     settings = checked_settings(dataset_size, max_batch_size, steps, hardware_epochs, cycle_length)
-    tries = [(*setting, strategy) for setting in settings for strategy in _TRIED]
+    if not isinstance(comparisons, bool):
+        raise _checks.fail(f"comparisons={_checks.show(comparisons)} is not a bool; pass True or False")
+    tries = [(*setting, strategy) for setting in settings for strategy in _TRIED if comparisons or strategy.may_win]
     options: list[Option] = []
-    skipped: list[str] = []
+    skipped: list[str] = [] if comparisons else [_CANNOT_WIN]
     ideals: dict[tuple[CappedPoisson, int], float] = {}  # what is tried first at each setting
     for hardware, count, strategy in reported(tries, progress, _label):
         option = best_option(target, strategy, hardware, count)
@@ -180,6 +185,10 @@ def plan(
 
 
 _TRIED = (IDEAL, *STRATEGIES, FIXED_SIZE, MICROBATCHES)
+_CANNOT_WIN = (
+    f"{' and '.join(strategy.name for strategy in _TRIED if not strategy.may_win)}: they prove less about the batches of"
+    " truncate, so they cannot win; ask for comparisons to see them"
+)
 
 
 def _label(tried: tuple[CappedPoisson, int, Strategy]) -> str:

@@ -29,6 +29,11 @@ class Strategy:
     deviations: float = 0.0  # where to start: mean batch this many standard deviations below the cap
     fixed_shape: bool = True
 
+    @property
+    def may_win(self) -> bool:
+        """Whether its analysis proves as much as any about its batches: the refined one is never above the others."""
+        return self.analysis is Analysis.REFINED
+
 
 STRATEGIES = (
     Strategy("reject", "capped, drawn again on overflow", Overflow.REJECT, Analysis.REFINED),

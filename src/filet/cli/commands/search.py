@@ -138,13 +138,14 @@ _PLANNED = ("sampling_probability", "poisson_batch_size", "overflow", "noise_mul
 @click.option("--steps", type=INTEGER, multiple=True, help="Number of training steps; repeat to compare.")
 @click.option("--hardware-epochs", type=float, help="Instead: rows of all batches, padding included, in data sets.")
 @click.option("--cycle-length", type=INTEGER, help="Groups of cyclic sampling, for BandMF.  [default: 1]")
+@click.option("--comparisons", is_flag=True, help="Also the note's analysis and the union bound, which cannot win.")
 @target_options
 @config_option
 @json_option
-def plan(as_json: bool, **options: Any) -> None:
+def plan(as_json: bool, comparisons: bool, **options: Any) -> None:
     """The run that wastes the least compute at a target epsilon.
 
-    Finds the sampling probability and the noise of every policy and analysis at equal hardware cost, and ranks them by
+    Finds the sampling probability and the noise of every strategy at equal hardware cost, and ranks them by
     the noise left on the mean gradient. A star marks the best with fixed shapes; "ideal" is out of reach of any sampler.
     From a run file come the data set, the cap, the steps and the target.
 
@@ -155,6 +156,7 @@ def plan(as_json: bool, **options: Any) -> None:
 
     given, unused = _hardware(options)
     required(given, "dataset_size", "max_batch_size", ("steps", "hardware_epochs"), *_TARGET)
+    given["comparisons"] = comparisons
     with progress_bar("planning") as progress:
         found = planner.plan(**given, progress=progress)
     if as_json:
