@@ -28,7 +28,8 @@ accounting.proving.theorems accounting.proving.cells accounting.proving.hull
 accounting.proving.transform accounting.proving.composition accounting.proving.line accounting.proving.view
 accounting.proving.closed_form accounting.proving.verdict accounting.proving.combining
 accounting.searching.budget accounting.searching.grids accounting.searching.guesses accounting.searching.tilts accounting.searching.newton
-accounting.searching.sketches accounting.searching.lending_shares accounting.searching.lending_crowds accounting.searching.straight
+accounting.searching.sketches accounting.searching.lending_shares accounting.searching.lending_looks
+accounting.searching.lending_crowds accounting.searching.straight
 accounting.searching.refinement accounting.searching.exact accounting.searching.crowds accounting.searching.stretches accounting.searching.tables
 accounting.run accounting.many accounting.rough accounting.state accounting.certificate accounting.curve accounting.accountant accounting.attacks accounting.lower_bounds
 planning.roots planning.target planning.looks planning.calibration planning.hardware planning.options planning.strategies

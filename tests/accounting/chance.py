@@ -22,7 +22,7 @@ from filet.accounting.searching import (
     exact,
     grids,
     lending_crowds,
-    lending_shares,
+    lending_looks,
     newton,
     refinement,
     straight,
@@ -31,7 +31,8 @@ from filet.accounting.searching import (
 )
 from filet.accounting.searching.grids import Focus
 from filet.accounting.searching.lending_crowds import Model
-from filet.accounting.searching.lending_shares import KNOTS, Seen, Shares
+from filet.accounting.searching.lending_looks import Seen
+from filet.accounting.searching.lending_shares import KNOTS, Shares
 from filet.accounting.searching.refinement import Direction, Part
 from filet.accounting.searching.sketches import Guess
 from filet.accounting.searching.tilts import Proposal
@@ -205,13 +206,13 @@ def random_nodes(rng: np.random.Generator, high: float) -> np.ndarray:
 
 
 def lend_at_random(patch: pytest.MonkeyPatch, rng: np.random.Generator) -> None:
-    patch.setattr(lending_shares, "choose", lambda step: RandomShares(step, rng))
-    for module in (lending_shares, refinement):
+    patch.setattr(lending_looks, "choose", lambda step: RandomShares(step, rng))
+    for module in (lending_looks, refinement):
         patch.setattr(module, "worth_a_look", lambda *_: True)
-    patch.setattr(lending_shares, "_GAIN", -math.inf)  # it is used whether it helps or not
-    patch.setattr(lending_shares, "_UNRESOLVED", math.inf)
-    patch.setattr(lending_shares, "first_nodes", lambda step, *_: random_nodes(rng, 1.0 + 2.0 / step.sigma))
-    patch.setattr(lending_shares, "fitted_nodes", lambda law, *_: random_nodes(rng, 1.0 + float(law.loss.max())))
+    patch.setattr(lending_looks, "_GAIN", -math.inf)  # it is used whether it helps or not
+    patch.setattr(lending_looks, "_UNRESOLVED", math.inf)
+    patch.setattr(lending_looks, "first_nodes", lambda step, *_: random_nodes(rng, 1.0 + 2.0 / step.sigma))
+    patch.setattr(lending_looks, "fitted_nodes", lambda law, *_: random_nodes(rng, 1.0 + float(law.loss.max())))
 
 
 def many_nodes(rng: np.random.Generator, step: Step) -> np.ndarray:

@@ -36,7 +36,7 @@ from filet.accounting.proving.view import View
 from filet.accounting.run import Run, part_of
 from filet.accounting.searching import (
     crowds,
-    lending_shares,
+    lending_looks,
     newton,
     stretches,
     tables,
@@ -45,7 +45,7 @@ from filet.accounting.searching.budget import Budget
 from filet.accounting.searching.crowds import MANY, Crowd
 from filet.accounting.searching.exact import Exact
 from filet.accounting.searching.lending_crowds import Model
-from filet.accounting.searching.lending_shares import Query
+from filet.accounting.searching.lending_looks import Query
 from filet.accounting.searching.refinement import Direction, Part
 
 COMPOSED = rows("composed.csv")
@@ -269,7 +269,7 @@ def check_lending(rng: np.random.Generator, mechanisms: int) -> tuple[int, list[
     seen, violations = 0, list[object]()
     for _ in range(mechanisms):
         m = some_mechanism(rng)
-        both = lending_shares.laws(cases.make(m.n, m.p, m.B, m.sigma, m.adjacency), Query(10, -10.0))
+        both = lending_looks.laws(cases.make(m.n, m.p, m.B, m.sigma, m.adjacency), Query(10, -10.0))
         if both is None:  # nothing to gain
             continue
         eps = some_epsilons(m, rng)
@@ -359,7 +359,7 @@ def test_random_lending_to_many_steps_at_once_is_never_wrong_however_often(monke
 
 def test_a_neighbours_law_in_a_crowd_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     rng = np.random.default_rng(17)
-    monkeypatch.setattr(lending_shares, "_UNRESOLVED", math.inf)
+    monkeypatch.setattr(lending_looks, "_UNRESOLVED", math.inf)
     honest = Model.laws
     monkeypatch.setattr(Model, "laws", lambda model, steps, query: honest(model, steps[1:] + steps[:1], query))
     with np.errstate(all="ignore"):
@@ -401,7 +401,7 @@ def test_a_cover_that_is_too_strong_is_noticed(monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_a_hull_below_its_values_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(lending_shares, "dominating", lambda loss, part: dominating(loss, part * 0.5))
+    monkeypatch.setattr(lending_looks, "dominating", lambda loss, part: dominating(loss, part * 0.5))
     with np.errstate(all="ignore"):
         _, violations = check_lending(np.random.default_rng(9), 40)
     assert violations

@@ -19,7 +19,8 @@ from .._progress import Progress
 from ..errors import FiletError, MissingExtraError, NotCertifiedError
 from ..scheme import Overflow
 from .proving.theorems import lending_step
-from .searching.lending_shares import Query, Shares, choose, laws, lenders
+from .searching.lending_looks import Query, laws
+from .searching.lending_shares import Shares, choose, lenders
 from .terms import Adjacency, Analysis, Phase
 
 try:

@@ -19,7 +19,7 @@ from .run import part_of
 from .searching.grids import equal_cells
 from .searching.guesses import guess_log_delta
 from .searching.lending_crowds import Model, model
-from .searching.lending_shares import Laws, Query, look
+from .searching.lending_looks import Laws, Query, look
 from .searching.refinement import Part
 from .terms import Adjacency, Phase
 

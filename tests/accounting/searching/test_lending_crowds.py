@@ -13,7 +13,8 @@ from filet.accounting.proving.theorems import lending_step
 from filet.accounting.proving.view import View
 from filet.accounting.searching import lending_crowds
 from filet.accounting.searching.lending_crowds import Model, model
-from filet.accounting.searching.lending_shares import Laws, Query, laws, lenders, look
+from filet.accounting.searching.lending_looks import Laws, Query, laws, look
+from filet.accounting.searching.lending_shares import lenders
 from filet.accounting.terms import Adjacency
 
 QUERY = Query(300, math.log(1e-5))

@@ -31,16 +31,8 @@ from filet.accounting.proving.view import View
 from filet.accounting.searching.budget import Budget
 from filet.accounting.searching.grids import Focus
 from filet.accounting.searching.guesses import guess_epsilon
-from filet.accounting.searching.lending_shares import (
-    Query,
-    choose,
-    first_nodes,
-    fitted_nodes,
-    laws,
-    lenders,
-    tilt_focus,
-    worth_a_look,
-)
+from filet.accounting.searching.lending_looks import Query, first_nodes, laws
+from filet.accounting.searching.lending_shares import choose, lenders
 from filet.accounting.searching.newton import narrow
 
 # THEORY's table, truncate by lending, from an independent prototype with 1,600 nodes (a finer grid is lower by up to 3e-4).
@@ -129,55 +121,10 @@ def test_shares_are_nearly_the_best() -> None:
         assert (lending.lent_part(step, loss, share, tilt + move) > best * (1 - 1e-4)).all()
 
 
-# --- when it is not computed ---
-
-
-def test_it_is_not_computed_where_it_cannot_help() -> None:
-    ask, usual = query(100, 1e-5), cases.make(100, 0.2, 25, 1.0, "zero-out")
-    assert worth_a_look(usual, ask)
-    assert not worth_a_look(cases.make(100, 0.2, 25, 0.05, "zero-out"), ask)  # every hit shows
-    rare = cases.make(60_000, 256 / 60_000, 500, 1.0, "zero-out")
-    assert not worth_a_look(rare, query(14_000, 1e-5))
-    assert worth_a_look(rare, query(14_000, 1e-60))
-
-
-def test_rare_cuts_gain_next_to_nothing() -> None:
-    steps, delta = 14_000, 1e-5
-    step = cases.make(60_000, 256 / 60_000, 350, 1.0, "zero-out")
-    assert laws(step, query(steps, delta)) is None
-
-
 def test_lenders_grow_with_the_noise_and_end_below_the_cap() -> None:
     assert [lenders(300, sigma) for sigma in (0.1, 1.0, 3.0)] == [4, 6, 11]
     assert lenders(5, 1.0) == 4
     assert lenders(10_000, 50.0) < 100
-
-
-# --- nodes ---
-
-
-@pytest.mark.parametrize("adjacency", ADJACENCIES)
-@pytest.mark.parametrize(("steps", "delta"), [(1, 1e-3), (14_000, 1e-5), (10**6, 1e-30)])
-def test_the_last_node_is_far_enough(adjacency: str, steps: int, delta: float) -> None:
-    step = cases.make(60_000, 256 / 60_000, 256, 1.0, adjacency)
-    both = laws(step, query(steps, delta))
-    assert both is not None
-    for law in (both.forward, both.reverse):
-        assert steps * law.infinite < 1e-5 * delta
-        assert (np.diff(law.loss) > 0).all()
-
-
-def test_nodes_are_dense_where_the_weight_is() -> None:
-    step = cases.make(400, 0.1, 41, 0.7, "add-remove")
-    loss = first_nodes(step, query(100, 1e-6))
-    law = dominating(loss, lending.part(step, loss, *choose(step).at(loss)))
-    focus, _ = tilt_focus(law, query(100, 1e-6), 300)
-    fine = fitted_nodes(law, focus, float(law.loss[0]), float(law.loss[-1]))
-    heavy = fitted_nodes(
-        law, Focus(300, np.array([0.0, 1.0, 1.1, 9.0]), np.array([-60.0, -60, 0, 0])), law.loss[0], law.loss[-1]
-    )
-    assert 280 < fine.size < 320
-    assert (heavy > 1.0).sum() > 1.3 * (fine > 1.0).sum()
 
 
 # --- a search at sizes where lending is active ---

@@ -20,7 +20,7 @@ from filet.accounting.searching import refinement as module
 from filet.accounting.searching.budget import Budget
 from filet.accounting.searching.exact import Exact, OneStepAnswers
 from filet.accounting.searching.grids import Focus
-from filet.accounting.searching.lending_shares import Laws, Query, Sight
+from filet.accounting.searching.lending_looks import Laws, Query, Sight
 from filet.accounting.searching.refinement import Direction, Part, wide
 
 LOG = math.log(1e-6)

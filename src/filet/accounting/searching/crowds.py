@@ -23,7 +23,7 @@ from .budget import Budget
 from .grids import Focus, equal_cells, fitted_cells
 from .guesses import focus
 from .lending_crowds import model, nodes_of_one
-from .lending_shares import Laws, Query, look
+from .lending_looks import Laws, Query, look
 from .newton import narrow
 from .refinement import Direction, Look, Part, wide
 from .tilts import propose_evidence

@@ -13,7 +13,7 @@ from ..proving.verdict import EpsilonBracket
 from ..terms import Bounds
 from .budget import Budget
 from .guesses import gaussian_epsilon
-from .lending_shares import Laws
+from .lending_looks import Laws
 from .refinement import LOWEST_LOG_DELTA, Direction, bucket
 
 _CLOSE = 1e-11  # of epsilon: how far from a guess a closed form is read

@@ -16,7 +16,8 @@ from ..proving.lending import Step, part, stacked
 from ..proving.loss_law import Array
 from ..terms import Adjacency
 from .grids import Focus
-from .lending_shares import KNOTS, Laws, Query, Seen, Shares, improved, places, rare, resolved, settle, symmetric
+from .lending_looks import Laws, Query, Seen, rare, resolved
+from .lending_shares import KNOTS, Shares, improved, places, settle, symmetric
 
 _NODES, _NODES_OF_ALL = (
     (100, 400),

@@ -19,7 +19,7 @@ from ..terms import Bounds
 from .budget import Budget
 from .grids import Focus, equal_cells, fitted_cells
 from .guesses import bulk_focus, focus, guess_epsilon, guess_log_delta, saddle_point
-from .lending_shares import Laws, Query, Seen, Sight, worth_a_look
+from .lending_looks import Laws, Query, Seen, Sight, worth_a_look
 from .newton import NEAR_ZERO, narrow
 from .straight import LEAST_STEPS, MOST_PHASES, Drawing, bracket_delta, bracket_epsilon, shows_at_most
 from .tilts import propose_evidence

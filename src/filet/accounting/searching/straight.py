@@ -21,7 +21,7 @@ from ..proving.verdict import DeltaBracket, EpsilonBracket, Evidence, proves
 from ..proving.view import View
 from .budget import Budget
 from .grids import sketched_cells
-from .lending_shares import Laws
+from .lending_looks import Laws
 from .newton import settle
 from .sketches import (
     Guess,

@@ -22,7 +22,7 @@ from ..terms import Bounds
 from .budget import Budget
 from .grids import Focus, any_of, fitted_cells
 from .guesses import focus, guess_epsilon, guess_log_delta
-from .lending_shares import Laws
+from .lending_looks import Laws
 from .refinement import DELTA_WIDTH, Direction, Look, wide
 from .tilts import propose_evidence
 
