@@ -140,12 +140,13 @@ class EpsilonBracket:
         if view.above:
             self._at_most(view.chernoff_epsilon(self.log_delta))
 
-    def read_exact(self, form: ClosedForm, epsilons: Array) -> None:
-        """Look at several epsilons of a closed form (one row, or one for each delta), and keep what they prove."""
+    def read_exact(self, form: ClosedForm, epsilons: Array) -> Array:
+        """Look at several epsilons of a closed form (one row, or one for each delta), and keep what they prove; upper bounds there."""
         goal = np.asarray(self.delta)[..., None]
         lower, upper = (one.reshape(epsilons.shape) for one in form.delta_bounds(epsilons.ravel()))
         self._at_most(np.where(upper <= goal, epsilons, np.inf).min(axis=-1))
         self._at_least(np.where(lower >= goal, epsilons, 0.0).max(axis=-1))
+        return upper
 
     def _at_most(self, epsilon: Any) -> None:
         self.upper = np.fmin(self.upper, epsilon)  # a NaN says nothing

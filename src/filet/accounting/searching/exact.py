@@ -17,7 +17,8 @@ from .lending_looks import Laws
 from .refinement import LOWEST_LOG_DELTA, Direction, bucket
 
 _CLOSE = 1e-11  # of epsilon: how far from a guess a closed form is read
-_SPREAD = 65  # points of one look at a closed form
+_SPREAD = 65  # points of one look at a closed form, which cost little more than one
+_NEARER = np.geomspace(1e-8, 0.1, 50)  # of a bracket: how far from where the answer should be
 
 
 class Exact:
@@ -50,20 +51,28 @@ class Exact:
             bracket.read_exact(self.form, np.maximum([guess - around, guess + around], 0.0))
             if bracket.upper - bracket.lower <= 1e-6 * bracket.upper:
                 return bracket.bounds
-        bracket.read_exact(self.form, np.zeros(1))
-        if bracket.upper == 0.0:
-            return bracket.bounds
-        bracket.read_exact(self.form, np.geomspace(1e-12, 1e18, 2 * _SPREAD))
+        points = np.append(0.0, np.geomspace(1e-12, 1e18, 2 * _SPREAD))
         for _ in range(40):
+            deltas = bracket.read_exact(self.form, points)
             low, high = bracket.lower, bracket.upper
             if not (0.0 < high < math.inf) or high - low <= 1e-9 * high:
                 break
-            ratio = high / low if low > 0.0 else math.inf
-            points = np.geomspace(low, high, _SPREAD) if 2.0 < ratio < math.inf else np.linspace(low, high, _SPREAD)
-            bracket.read_exact(self.form, points)
-            if (bracket.lower, bracket.upper) == (low, high):
+            points = _between(points, deltas, low, high, delta)
+            if not points.size:
                 break
         return bracket.bounds
+
+
+def _between(points: Array, deltas: Array, low: float, high: float, goal: float) -> Array:
+    """Where to look next: all over a bracket, and ever closer to where delta meets the goal if its logarithm is a line."""
+    ratio = high / low if low > 0.0 else math.inf
+    spread = np.geomspace(low, high, _SPREAD) if 2.0 < ratio < math.inf else np.linspace(low, high, _SPREAD)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        logs = np.log(np.interp([low, high], points, deltas) / goal)
+        about = low + (high - low) * logs[0] / (logs[0] - logs[1])
+    near = about + (high - low) * np.append(-_NEARER, _NEARER) if math.isfinite(about) else spread
+    found = np.unique(np.concatenate([spread, near]))
+    return found[(found > low) & (found < high)]
 
 
 class OneStepAnswers:
@@ -75,24 +84,29 @@ class OneStepAnswers:
     def exact(self, log_delta: float, highest: float | None = None) -> Exact:
         """The profile for questions about a delta, or about all deltas up to a `highest`."""
         (seen,) = self._direction.look(log_delta, highest)
-        law = self._direction.parts[0].law
-        return Exact(HullStep(seen.forward) if isinstance(seen, Laws) else OneStep(law))
+        return Exact(HullStep(seen.forward)) if isinstance(seen, Laws) else self._plain
+
+    @property
+    def _plain(self) -> Exact:
+        """Without lending."""
+        return Exact(OneStep(self._direction.parts[0].law))
 
     def epsilon(self, delta: float) -> Bounds:
-        plain = Exact(OneStep(self._direction.parts[0].law)).epsilon(delta)
-        if self._direction.parts[0].step is None:
-            return plain
-        return _smaller(plain, self.exact(math.log(delta)).epsilon(delta))
+        plain, best = self._plain, self.exact(math.log(delta))
+        found = best.epsilon(delta)
+        if isinstance(best.form, HullStep) and plain.at_most(found.upper, delta):
+            found = _smaller(plain.epsilon(delta), found)
+        return found
 
     def delta(self, epsilon: float) -> Bounds:
-        plain = Exact(OneStep(self._direction.parts[0].law)).delta(epsilon)
+        plain = self._plain.delta(epsilon)
         if plain.upper <= math.exp(LOWEST_LOG_DELTA) or self._direction.parts[0].step is None:
             return plain
         return _smaller(plain, self.exact(bucket(math.log(plain.upper))).delta(epsilon))
 
     def deltas(self, epsilons: Array) -> tuple[Array, Array]:
         """Lower and upper bounds of delta at several epsilons."""
-        plain = Exact(OneStep(self._direction.parts[0].law)).deltas(epsilons)
+        plain = self._plain.deltas(epsilons)
         sizes = np.log(np.maximum(plain[1], math.exp(LOWEST_LOG_DELTA)))
         if self._direction.parts[0].step is None or sizes.max() <= LOWEST_LOG_DELTA:
             return plain
