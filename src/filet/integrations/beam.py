@@ -3,7 +3,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
+from collections.abc import Iterator
 from typing import Any
 
 from filet import errors
@@ -69,13 +71,33 @@ def run_job(examples: Any, write: WriteBatches, options: Any = None, *, id: str 
         id: number the examples by this field, a unique id, rather than by their places in the files.
     """
     try:
-        with apache_beam.Pipeline(options=options) as job:
+        with _whole_messages(), apache_beam.Pipeline(options=options) as job:
             indexed = job | "Read examples" >> examples
             if id is not None:
                 indexed = indexed | apache_beam.Values() | "Index by id" >> IndexExamples(id)
             _ = indexed | "Write batches" >> write
     except Exception as error:
         raise filet_error(error) or OutputError(f"the job failed: {_last_line(error)}; see its log") from error
+
+
+@contextlib.contextmanager
+def _whole_messages() -> Iterator[None]:
+    """Keep Beam's local runner from losing what it sends to worker processes.
+
+    Once a second it empties each buffer that it is filling, from another thread, and clears it after a copy: what was written
+    in between is gone (2.77). With a limit of 0 it sends a buffer when it is full of what belongs together, and only then.
+    """
+    from apache_beam.runners.portability.fn_api_runner import worker_handlers
+
+    name = "DATA_BUFFER_TIME_LIMIT_MS"
+    before = getattr(worker_handlers, name, None)
+    if before is not None:
+        setattr(worker_handlers, name, 0)
+    try:
+        yield
+    finally:
+        if before is not None:
+            setattr(worker_handlers, name, before)
 
 
 def filet_error(error: BaseException) -> FiletError | None:
