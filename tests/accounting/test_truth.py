@@ -21,7 +21,7 @@ import pytest
 from tests import lending_cases as cases
 from tests.accounting.chance import Chance, lend_at_random, lend_to_crowds_at_random, random_model
 from tests.accounting.laws import KINDS, NOTHING, Counted, law_of, random_laws, rows
-from tests.populations import ROUNDING, divergences, some_epsilons, some_mechanism, some_population
+from tests.populations import ROUNDING, Mechanism, divergences, some_epsilons, some_mechanism, some_population
 
 from filet import Adjacency, Analysis, Bounds, CappedPoisson, NotCertifiedError, Phase, epsilon_lower_bound
 from filet.accounting import searching
@@ -45,7 +45,7 @@ from filet.accounting.searching.budget import Budget
 from filet.accounting.searching.crowds import MANY, Crowd
 from filet.accounting.searching.exact import Exact
 from filet.accounting.searching.lending_crowds import Model
-from filet.accounting.searching.lending_looks import Query
+from filet.accounting.searching.lending_looks import Laws, Query
 from filet.accounting.searching.refinement import Direction, Part
 
 COMPOSED = rows("composed.csv")
@@ -264,21 +264,29 @@ def test_random_points_never_make_an_answer_of_a_closed_form_wrong(monkeypatch: 
 # --- lending ----------------------------------------------------------------------------------------------------------
 
 
+def against_populations(
+    m: Mechanism, both: Laws, rng: np.random.Generator, populations: int
+) -> tuple[int, list[object]]:
+    """Laws of a step against divergences of populations, which are exact lower bounds of what is lost."""
+    seen, violations, eps = 0, list[object](), some_epsilons(m, rng)
+    bound = np.concatenate([HullStep(law).delta_bounds(eps)[1] for law in (both.forward, both.reverse)])
+    for _ in range(populations):
+        value, size = divergences(m, some_population(m, rng), eps)
+        seen += value.size
+        if (value > bound + ROUNDING * size).any():
+            violations.append((m, float((value - bound).max())))
+    return seen, violations
+
+
 def check_lending(rng: np.random.Generator, mechanisms: int) -> tuple[int, list[object]]:
-    """Laws by lending against divergences of populations, which are exact lower bounds of what is lost."""
+    """Laws by lending, one step at a time."""
     seen, violations = 0, list[object]()
     for _ in range(mechanisms):
         m = some_mechanism(rng)
         both = lending_looks.laws(cases.make(m.n, m.p, m.B, m.sigma, m.adjacency), Query(10, -10.0))
-        if both is None:  # nothing to gain
-            continue
-        eps = some_epsilons(m, rng)
-        bound = np.concatenate([HullStep(law).delta_bounds(eps)[1] for law in (both.forward, both.reverse)])
-        for _ in range(2):
-            value, size = divergences(m, some_population(m, rng), eps)
-            seen += value.size
-            if (value > bound + ROUNDING * size).any():
-                violations.append((m, float((value - bound).max())))
+        if both is not None:  # there is something to gain
+            more, found = against_populations(m, both, rng, 2)
+            seen, violations = seen + more, violations + found
     return seen, violations
 
 
@@ -329,12 +337,8 @@ def check_lending_to_crowds(rng: np.random.Generator, rounds: int) -> tuple[int,
         steps = [cases.make(m.n, m.p, m.B, m.sigma, m.adjacency) for m in some]
         for m, both in zip(some, random_model(steps[-1], rng).laws(steps, Query(10, -10.0)), strict=True):
             assert both is not None
-            eps = some_epsilons(m, rng)
-            bound = np.concatenate([HullStep(law).delta_bounds(eps)[1] for law in (both.forward, both.reverse)])
-            value, size = divergences(m, some_population(m, rng), eps)
-            seen += value.size
-            if (value > bound + ROUNDING * size).any():
-                violations.append((m, float((value - bound).max())))
+            more, found = against_populations(m, both, rng, 1)
+            seen, violations = seen + more, violations + found
     return seen, violations
 
 
