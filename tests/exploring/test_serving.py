@@ -1,6 +1,7 @@
 """Serving: this machine only, a port that is free, and an end at once."""
 
 import contextlib
+import os
 import signal
 import socket
 import threading
@@ -87,3 +88,20 @@ def test_the_port_is_free_again_after_it():
     served.stop()
     with pytest.raises(ConnectionRefusedError):
         socket.create_connection(("127.0.0.1", port), 2)
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_that_comes_before_the_server_is_there_waits_for_it(monkeypatch, number):
+    heard = []
+
+    def run(server, sockets):
+        assert signal.sigpending() == {number}
+        with server.capture_signals():
+            heard.append(server.should_exit)
+            server._captured_signals.clear()  # nothing is left to raise again
+
+    monkeypatch.setattr(serving.Server, "run", run)
+    with serving.loopback_socket(0) as listening:
+        serving.serve(listening, browser=False, announce=lambda: os.kill(os.getpid(), number))
+    assert heard == [True]
+    assert not signal.pthread_sigmask(signal.SIG_BLOCK, []) & {signal.SIGINT, signal.SIGTERM}

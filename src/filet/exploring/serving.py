@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import logging
 import signal
 import socket
 import threading
 import webbrowser
+from collections.abc import Callable, Iterator
 from types import FrameType
 
 import uvicorn
@@ -43,9 +45,18 @@ def loopback_socket(port: int | None) -> socket.socket:
 class Server(uvicorn.Server):
     """A server that ends its work first when it is told to stop, so that nothing keeps it waiting."""
 
-    def __init__(self, config: uvicorn.Config, pool: Pool) -> None:
+    def __init__(self, config: uvicorn.Config, pool: Pool, begin: Callable[[], None] = lambda: None) -> None:
+        """`begin` is called once signals are heard."""
         super().__init__(config)
-        self._pool = pool
+        self._pool, self._begin = pool, begin
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """From here on signals are heard, also those that came before."""
+        with super().capture_signals():
+            hold_signals(held=False)
+            self._begin()
+            yield
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         """Stop: the processes end here, and with them every open answer. A second signal does not even wait for the connections."""
@@ -56,17 +67,33 @@ class Server(uvicorn.Server):
             super().handle_exit(sig, frame)
 
 
-def serve(listening: socket.socket, *, browser: bool) -> None:
-    """Serve the page on the socket until Ctrl-C; opens the browser once it is there."""
+def serve(listening: socket.socket, *, browser: bool, announce: Callable[[], None] = lambda: None) -> None:
+    """Serve the page on the socket until Ctrl-C; opens the browser once it is there.
+
+    `announce` says so. Whoever has heard it may stop the server at once, so signals wait until there is somebody to take them.
+    """
     port = listening.getsockname()[1]
     pool = Pool()
     app = make_app(pool, loopback_hosts(port))
     config = uvicorn.Config(app, log_level=logging.WARNING, access_log=False, server_header=False, lifespan="on",
-                            timeout_graceful_shutdown=1, timeout_keep_alive=30, ws="none")  # fmt: skip
-    if browser:
-        # The socket listens already, so that the browser may come before the server is ready.
-        threading.Thread(target=webbrowser.open, args=(address(listening),), daemon=True).start()
-    Server(config, pool).run(sockets=[listening])
+                            timeout_graceful_shutdown=2, timeout_keep_alive=30, ws="none")  # fmt: skip
+
+    def begin() -> None:
+        if browser:  # the socket listens already, so that the browser may come before the server is ready
+            threading.Thread(target=webbrowser.open, args=(address(listening),), daemon=True).start()
+
+    hold_signals(held=True)
+    try:
+        announce()
+        Server(config, pool, begin).run(sockets=[listening])
+    finally:
+        hold_signals(held=False)
+
+
+def hold_signals(*, held: bool) -> None:
+    """Let signals that stop the server wait, or not; where a system cannot, one that comes very early may be lost."""
+    if hasattr(signal, "pthread_sigmask"):
+        signal.pthread_sigmask(signal.SIG_BLOCK if held else signal.SIG_UNBLOCK, {signal.SIGINT, signal.SIGTERM})
 
 
 def address(listening: socket.socket) -> str:

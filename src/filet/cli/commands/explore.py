@@ -31,7 +31,9 @@ def explore(port: int | None, no_browser: bool) -> None:
             f"filet explore needs {error.name}; install it with: pip install 'filet[explore]'"
         ) from None
 
-    with serving.loopback_socket(port) as listening:
+    def announce() -> None:
         click.echo(serving.address(listening))
         note("Ctrl-C stops")
-        serving.serve(listening, browser=not no_browser)
+
+    with serving.loopback_socket(port) as listening:
+        serving.serve(listening, browser=not no_browser, announce=announce)
