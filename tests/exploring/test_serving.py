@@ -1,7 +1,6 @@
 """Serving: this machine only, a port that is free, and an end at once."""
 
 import contextlib
-import os
 import signal
 import socket
 import threading
@@ -102,6 +101,6 @@ def test_a_signal_that_comes_before_the_server_is_there_waits_for_it(monkeypatch
 
     monkeypatch.setattr(serving.Server, "run", run)
     with serving.loopback_socket(0) as listening:
-        serving.serve(listening, browser=False, announce=lambda: os.kill(os.getpid(), number))
+        serving.serve(listening, browser=False, announce=lambda: signal.pthread_kill(threading.get_ident(), number))
     assert heard == [True]
     assert not signal.pthread_sigmask(signal.SIG_BLOCK, []) & {signal.SIGINT, signal.SIGTERM}
