@@ -17,6 +17,7 @@ too), over the whole run and over its second half alone. Rows wasted are those t
 from __future__ import annotations
 
 import argparse
+import math
 import os
 import warnings
 from collections.abc import Callable, Iterator
@@ -171,8 +172,12 @@ def measure(shape: str, run: str, steps: int) -> Result:
     half = len(ends) // 2
     return Result(
         shape, run, steps, float(epsilon), compilations, gave_up, len({mask.size for mask in masks}), 1.0 - real / rows,
-        steps / (ends[-1] - ends[0]), (len(ends) - 1 - half) / (ends[-1] - ends[half]),
+        per_second(steps, ends[-1] - ends[0]), per_second(len(ends) - 1 - half, ends[-1] - ends[half]),
     )  # fmt: skip
+
+
+def per_second(steps: int, seconds: float) -> float:
+    return steps / seconds if seconds > 0.0 else math.inf  # a processor's clock may stand still over a few steps
 
 
 def rate(value: float) -> str:

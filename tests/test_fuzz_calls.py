@@ -154,6 +154,7 @@ def holds_nan(answer):
 @pytest.mark.parametrize("name", CALLS)
 @fuzz(50)
 @given(data=st.data())
+@pytest.mark.long
 def test_calls_are_refused_in_one_line_or_answered_without_nan(name, data, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)  # text is a fine path
     call_with_junk(data, *CALLS[name])

@@ -39,6 +39,7 @@ def test_every_option_meets_the_target_by_its_own_account(planned: Plan) -> None
 
 
 @pytest.mark.parametrize("adjacency", ADJACENCIES)
+@pytest.mark.long
 def test_what_cannot_win_is_left_out_unless_asked_for(adjacency: str) -> None:
     usual, everything = (plan(adjacency=adjacency, comparisons=asked, **SETTING) for asked in (False, True))
     assert {option.name for option in usual.options} == NAMES - {"note", "union"}

@@ -281,6 +281,7 @@ def test_a_cap_beyond_memory_is_refused_in_words(dataset_size):
 @pytest.mark.parametrize("secure", [False, True])
 @pytest.mark.parametrize("overflow", ["truncate", "reject"])
 @pytest.mark.parametrize(("n", "p", "cap"), [(5, 0.5, 2), (6, 0.25, 3), (4, 0.75, 3), (3, 0.5, 7), (5, 0.125, 1)])
+@pytest.mark.long
 def test_every_batch_of_a_small_data_set_has_its_exact_chance(n, p, cap, overflow, secure):
     sampler = CappedPoisson(n, p, cap, overflow).sampler(key=11, secure=secure)
     counts = Counter(drawn(batch) for batch in sampler.batches(12_000))

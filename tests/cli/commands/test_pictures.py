@@ -28,6 +28,7 @@ steps = 100
 
 
 @pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.long
 def test_the_command_writes_pictures_and_numbers(tmp_path, kind):
     for suffix in ("svg", "csv"):
         outcome = run("plot", kind, *OPTIONS[kind], "-o", tmp_path / f"a.{suffix}")
