@@ -314,7 +314,7 @@ def test_random_lending_keeps_composed_epsilons_above_every_attack(
     monkeypatch: pytest.MonkeyPatch, adjacency: str
 ) -> None:
     """The whole way: what is composed is wide or refused, and never below what an explicit pair of data sets loses."""
-    rng = np.random.default_rng([1, len(adjacency)])
+    rng = np.random.default_rng([3, len(adjacency)])
     lend_at_random(monkeypatch, rng)
     answered = 0
     for n, p, cap, sigma, steps in [(60, 0.3, 20, 0.8, 20), (400, 0.1, 41, 1.0, 50), (30, 0.5, 15, 2.0, 1)] * 2:
@@ -376,7 +376,7 @@ def test_random_lending_keeps_epsilons_of_crowds_above_every_attack(
     monkeypatch: pytest.MonkeyPatch, adjacency: str
 ) -> None:
     """The least noise stands for all in the crowd, the most for all in the attack."""
-    rng, answered = np.random.default_rng([2, len(adjacency)]), 0
+    rng, answered = np.random.default_rng([3, len(adjacency)]), 0
     monkeypatch.setattr(crowds, "groups", Chance(rng).groups)
     lend_to_crowds_at_random(monkeypatch, rng)
     for n, p, cap, sigma in [(60, 0.3, 20, 0.8), (400, 0.1, 41, 1.0)]:

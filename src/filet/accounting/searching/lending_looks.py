@@ -33,7 +33,7 @@ _UNRESOLVED = 1e-3  # of delta: the most that infinite losses may take
 _STEEPER = 2.0 ** np.arange(0.0, 1.1, 0.25)  # tilts of a second look
 _MISLED, _MISLED_FAR = 0.85, 0.97  # over what a first look has said: what is worth another, and in far tails
 _FEW = 4  # steps of which one decides
-_FAR, _MORE = -46.0, 2  # log delta that is so small that tails matter, and nodes for them
+_FAR = -46.0  # log delta that is so small that tails matter
 _CLOSE = 1e-7  # nodes, as a share of the smallest loss
 _OCTAVES, _QUARTERS = 2.0 ** np.arange(-10.0, 14.0), 2.0 ** np.arange(-0.75, 0.8, 0.25)  # tilts that are tried
 _LARGEST_LOSS = 600.0
@@ -209,7 +209,6 @@ class Seen:
 
     def laws(self, query: Query, focus: Focus | None = None, nodes: int = _NODES) -> Laws | None:
         """Dominating losses for a query whose delta is about that of the look, or larger; None if they reach too little."""
-        nodes = _MORE * nodes if query.log_delta < _FAR else nodes
         forward = _fitted(self, query, focus, nodes, back=False)
         symmetrical = symmetric(self.shares.step)
         back = forward if symmetrical else _fitted(self, query, focus, int(_BACK * nodes), back=True)
@@ -288,12 +287,15 @@ def _fitted(seen: Seen, query: Query, focus: Focus | None, nodes: int, *, back: 
     """The law on nodes that are fitted to the query, after a look at others, in the direction of that look."""
     few = query.steps <= _FEW
     coarse, around = seen.coarse(back=back), 4 * _AROUND if few else _AROUND
-    law = _on(seen, seen.fitted(coarse, query, focus, nodes, around, back=back), back=back)
+    fine = seen.fitted(coarse, query, focus, nodes, around, back=back)
+    law = _on(seen, fine, back=back)
     if focus is None and query.highest is None and not few:
         tilt, epsilon = _chernoff(coarse, query)
-        misled = _MISLED if query.log_delta > _FAR else _MISLED_FAR
+        misled, turns = (_MISLED, 1) if query.log_delta > _FAR else (_MISLED_FAR, 2)
         if _bounds(law, query, tilt * _STEEPER).min() < misled * epsilon:  # the first look was too coarse to be a guide
-            law = _on(seen, seen.fitted(law, query, None, nodes, around, back=back), back=back)
+            for _ in range(turns):  # more nodes only lower the hull
+                fine = np.union1d(fine, seen.fitted(law, query, None, nodes, around, back=back))
+                law = _on(seen, fine, back=back)
     return law
 
 
