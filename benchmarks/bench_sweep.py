@@ -10,9 +10,9 @@ default accuracy, each in its own warm process; a call is fresh, and its time is
 from __future__ import annotations
 
 import argparse
-from typing import Any
+from typing import Any, Literal
 
-from common import machine, timed, write_json
+from common import SWAP, machine, timed, write_json
 from peers import CAPPED_PEERS, ENVIRONMENT, Worker
 
 import filet
@@ -55,6 +55,9 @@ def chosen(all_points: list[Point], quick: bool) -> list[Point]:
 def compare(point: Point, workers: dict[str, Worker]) -> dict[str, Any]:
     bounds, ms = timed(lambda: ours(point))
     answers: dict[str, Any] = {"filet": {"epsilon": bounds.upper, "lower": bounds.lower, "ms": ms}}
+    if not point.plain:  # whose truth is known
+        bounds, ms = timed(lambda: ours(point, "swap"))
+        answers[SWAP] = {"epsilon": bounds.upper, "lower": bounds.lower, "ms": ms}
     for peer, worker in workers.items():
         if not (point.plain or peer in CAPPED_PEERS):
             continue
@@ -64,9 +67,9 @@ def compare(point: Point, workers: dict[str, Worker]) -> dict[str, Any]:
     return {"point": point._asdict(), "answers": answers}
 
 
-def ours(point: Point) -> filet.Bounds:
+def ours(point: Point, analysis: Literal["refined", "swap"] = "refined") -> filet.Bounds:
     curve = filet.account(
-        point.scheme, noise_multiplier=point.sigma, steps=point.steps, adjacency=filet.Adjacency.ADD_REMOVE
+        point.scheme, noise_multiplier=point.sigma, steps=point.steps, adjacency="add-remove", analysis=analysis
     )
     return curve.epsilon_bounds(point.delta)
 

@@ -16,6 +16,7 @@ from typing import Any, TypeVar
 T = TypeVar("T")
 HERE = Path(__file__).parent
 RESULTS = HERE / "results"
+SWAP = "filet, swap"  # by Theorem 2 alone, as a name in tables
 
 
 def timed(function: Callable[[], T], *, seconds: float = 0.5, most: int = 9) -> tuple[T, float]:

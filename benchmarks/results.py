@@ -12,7 +12,7 @@ import math
 import statistics
 from typing import Any
 
-from common import HERE, RESULTS
+from common import HERE, RESULTS, SWAP
 
 TARGET = HERE / "RESULTS.md"
 Row = dict[str, Any]
@@ -100,8 +100,9 @@ def where(record: Row) -> str:
 
 def truth_of(row: Row, peer: str) -> tuple[float, float] | None:
     """The truth that an answer is held against, and how well it is known; None if only filet's bracket is."""
-    theirs = peer in ("dp_accounting PLD", "jax_privacy")
-    found = truth(row, "poisson" if is_plain(row) else "dp_accounting" if theirs else "refined")
+    capped = {"dp_accounting PLD": "dp_accounting", "jax_privacy": "dp_accounting", SWAP: "swap"}
+    pair = "poisson" if is_plain(row) else capped.get(peer)
+    found = truth(row, pair) if pair else None  # of what is lent only bounds are known
     return (float(found["epsilon"]), 10.0 ** (1 - int(found["digits"]))) if found else None
 
 
@@ -126,6 +127,8 @@ def verdict(answer: Row, row: Row, peer: str) -> str:
     if not math.isfinite(value):
         return str(value)
     gap = distance(value, row, peer)
+    if gap is None and peer == "filet":
+        return f"{value:.6g}"
     if gap is None:
         lower, upper = (number(row["answers"]["filet"][k]) for k in ("lower", "epsilon"))
         return (
@@ -181,7 +184,7 @@ def peers_of(rows: list[Row]) -> list[str]:
 
 def values_table(rows: list[Row]) -> str:
     names = peers_of(rows)
-    pairs = ["poisson"] if rows and is_plain(rows[0]) else ["refined", "dp_accounting"]
+    pairs = ["poisson"] if rows and is_plain(rows[0]) else ["swap", "dp_accounting"]
     header = ["", *("truth" if pair == "poisson" else f"truth, {pair}" for pair in pairs), *names]
     lines = []
     for row in rows:
@@ -240,9 +243,10 @@ their distance is that of the method, not an error. jax_privacy calls dp_account
 tensorflow-privacy calls dp_accounting 0.4.3.
 """
 CAPPED_TEXT = """\
-Not quite like with like: dp_accounting and jax_privacy compose a looser dominating pair than filet's refined analysis.
-Their distance is held against the truth of *their own* pair, so that a value below it is a numerical defect; how much the
-pair itself gives away is the difference of the two truths.
+Not quite like with like: dp_accounting and jax_privacy compose a looser dominating pair than filet. Each distance is held
+against the truth of *its own* pair, so that a value below it is a numerical defect; how much a pair gives away is the
+difference of the truths. *filet* is the default, with lending, for which there are bounds and no truth; *filet, swap* is
+Theorem 2 alone, whose truth is known.
 """
 
 
@@ -476,7 +480,8 @@ def grid_section(record: Row) -> str:
 
 def outside(row: Row) -> bool:
     """Whether the truth is provably not in filet's bracket."""
-    known, ours = truth_of(row, "filet"), row["answers"]["filet"]
+    name = "filet" if is_plain(row) else SWAP
+    known, ours = truth_of(row, name), row["answers"][name]
     if known is None:
         return False
     slack = known[0] * known[1]
@@ -492,7 +497,7 @@ def losses_section(record: Row) -> str:
         ours = row["answers"]["filet"]
         gap = distance(ours["epsilon"], row, "filet")
         for peer, answer in row["answers"].items():
-            if peer == "filet" or "ms" not in answer or not math.isfinite(number(answer["epsilon"])):
+            if peer in ("filet", SWAP) or "ms" not in answer or not math.isfinite(number(answer["epsilon"])):
                 continue
             theirs = distance(answer["epsilon"], row, peer)
             if answer["ms"] < ours["ms"] and (theirs is None or theirs >= 0):

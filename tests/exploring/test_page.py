@@ -104,7 +104,7 @@ def test_dragging_moves_the_point_while_the_button_is_down_and_ends_at_the_libra
     shows(page, epsilon(filet.CappedPoisson(60_000, 256 / 60_000, cap)))  # the button is still down
     page.mouse.up()
     assert len(seen) > 1
-    assert f"max_batch_size={cap}" in page.evaluate("location.hash")
+    page.wait_for_function("text => location.hash.includes(text)", arg=f"max_batch_size={cap}")
 
 
 def test_the_last_of_many_quick_changes_is_what_stays(visit):
