@@ -158,13 +158,18 @@ def sweep_section(record: Row) -> str:
     parts.append(peers_table(record))
     for plain, title in ((True, "Plain Poisson sampling"), (False, "Capped Poisson sampling")):
         rows = [row for row in record["rows"] if is_plain(row) == plain]
-        parts += [f"### {title}\n", PLAIN_TEXT if plain else CAPPED_TEXT, summary(rows)]
+        parts += [f"### {title}\n", PLAIN_TEXT if plain else CAPPED_TEXT, *remarks(record, plain), summary(rows)]
         for sweep, heading in SWEEPS.items():
             some = [row for row in rows if row["point"]["sweep"].split()[0] == sweep]
             parts += [f"#### {heading}\n", values_table(some), times_table(some)]
             if plain and sweep != "settings":
                 parts.append(f"![Time and distance against {sweep}](figures/sweep-{sweep}.svg)\n")
     return "\n".join(parts)
+
+
+def remarks(record: Row, plain: bool) -> list[str]:
+    """What is to be said of a stored run that was not measured in one go."""
+    return [] if plain or "remark" not in record else [record["remark"] + "\n"]
 
 
 def peers_table(record: Row) -> str:

@@ -299,7 +299,7 @@ def test_it_fits_reads_well_and_has_no_accessibility_violation(visit, width, sch
     assert page.evaluate("getComputedStyle(document.querySelector('.large')).transitionDuration") == "0s"
     page.evaluate(AXE)
     # Whatever a view is waiting for when it is looked at: each state of all of them, one after the other.
-    for state in ("as it is", "waiting", "rough", "refused", "whole"):
+    for state in ("as it is", "waiting", "filling", "refused", "whole"):
         if state != "as it is":
             page.evaluate(
                 "state => document.querySelectorAll('.card[data-state]').forEach((card) => { card.dataset.state = state; })",

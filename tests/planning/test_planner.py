@@ -49,6 +49,8 @@ def test_what_cannot_win_is_left_out_unless_asked_for(adjacency: str) -> None:
     assert "note and union" in why
     assert "cannot win" in why
     assert "comparisons" in why
+    with pytest.raises(InvalidArgumentError, match="comparisons=1 is not a bool; pass True or False"):
+        plan(adjacency=adjacency, comparisons=1, **SETTING)  # type: ignore[arg-type]
 
 
 def test_every_option_costs_the_hardware_no_more_than_the_steps_and_the_batch_allow(planned: Plan) -> None:

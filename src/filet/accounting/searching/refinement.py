@@ -72,9 +72,8 @@ class Direction:
         self._mirror = mirror
         self._looked: tuple[tuple[float, float, float | None], Look] = _NEVER, []
         self._sights: dict[tuple[int, float], Sight] = mirror._sights if mirror else {}
-        self._drawn = (
-            threading.local()
-        )  # what the last question led to, for the other direction's: of each thread its own
+        # What the last question led to, for the same question in the other direction: of each thread its own.
+        self._drawn = threading.local()
         self._mirrored = False  # whether the other direction counts too
 
     def reversed(self) -> Direction:
