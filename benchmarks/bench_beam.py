@@ -5,8 +5,7 @@
 Prints a table and writes results/beam.json. Examples are 1 KiB (256 numbers of 32 bits) in 16 Parquet files; a batch has at most
 1,024 rows and 922 on average; every size has four times the examples and four times the steps of the one before. Each job
 runs in a process of its own, and its batches are compared with the in-memory sampler's. Shuffled bytes are counted
-where the runner takes them in; the runner keeps them in memory, as runners on a cluster do not. A job of which the runner
-has lost a message fails, as it should, and is run again; the attempts are counted, and only the last is timed.
+where the runner takes them in; the runner keeps them in memory, as runners on a cluster do not.
 """
 
 from __future__ import annotations
@@ -35,7 +34,6 @@ SIZES = ((62_500, 62), (250_000, 250), (1_000_000, 1_000))
 QUICK = ((4_000, 4), (8_000, 8), (16_000, 16))
 ROWS, MEAN, FILES, WIDTH = 1024, 0.9 * 1024, 16, 256
 OPTIONS = ("--runner=FnApiRunner", "--direct_num_workers=2", "--direct_running_mode=multi_processing")
-ATTEMPTS = 5
 HAS = re.compile(r"VmHWM:\s+(\d+) kB")
 
 
@@ -49,24 +47,20 @@ def main() -> None:
         return
     rows = []
     for size, steps in QUICK if options.quick else SIZES:
-        rows.append(repeated(size, steps))
+        rows.append(in_its_own_process(size, steps))
         print(rows[-1], flush=True)
     about = machine("filet", "apache-beam", "pyarrow", "numpy")
     write_json("beam", {"machine": about, "quick": options.quick, "workers": 2, "rows": rows})
 
 
-def repeated(size: int, steps: int) -> dict[str, Any]:
-    """One job, run again while the runner loses its messages."""
+def in_its_own_process(size: int, steps: int) -> dict[str, Any]:
+    """One job, and what it measured."""
     command = [sys.executable, __file__, "--one", str(size), str(steps)]
-    for attempt in range(1, ATTEMPTS + 1):
-        done = subprocess.run(command, capture_output=True, text=True, check=False)
-        if done.returncode == 0:
-            return {**json.loads(done.stdout.splitlines()[-1]), "attempts": attempt}
-        last = done.stderr.strip().splitlines()[-1]
-        print(f"attempt {attempt}: {last}", flush=True)
-        if "the runner is at fault" not in last:
-            break
-    raise SystemExit(f"the job of {size} examples failed")
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise SystemExit(f"the job of {size} examples failed: {done.stderr.strip().splitlines()[-1]}")
+    found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    return found
 
 
 def measure(size: int, steps: int) -> dict[str, Any]:

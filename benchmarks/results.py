@@ -435,17 +435,16 @@ def beam_section(record: Row) -> str:
     for row in rows:
         lines.append([f"{row['examples']:,}", str(row["steps"]), f"{row['drawn']:,}", f"{row['seconds']:.0f}",
                       f"{row['processor_seconds']:.0f}", f"{row['runner_mb']:,.0f}", f"{row['worker_mb']:,.0f}",
-                      f"{row['shuffled_bytes'] / 1e6:,.0f}", f"{row['written_bytes'] / 1e6:,.0f}", str(row["attempts"])])  # fmt: skip
+                      f"{row['shuffled_bytes'] / 1e6:,.0f}", f"{row['written_bytes'] / 1e6:,.0f}"])  # fmt: skip
     header = ["examples", "steps", "rows drawn", "seconds", "processor seconds", "peak MB, runner",
-              "peak MB, larger worker", "MB shuffled", "MB written", "attempts"]  # fmt: skip
+              "peak MB, larger worker", "MB shuffled", "MB written"]  # fmt: skip
     grown = [rows[-1][key] / rows[0][key] for key in ("examples", "processor_seconds", "shuffled_bytes")]
     text = f"""\
 Examples of 1 KiB in 16 Parquet files, batches of at most 1,024 rows, Beam's local runner with {record["workers"]} worker processes, input and
 output files included; every batch equals the in-memory sampler's. From the first row to the last, examples and rows drawn grow
 {grown[0]:.0f}-fold, processor time {grown[1]:.1f}-fold and what is shuffled {grown[2]:.1f}-fold. The local runner keeps what it shuffles in memory,
 and hands each worker half of it as one bundle: both columns of memory are its own; a cluster's runner has it on disk. The job itself
-holds one block (1 MiB) or one range of steps (17 MB) at a time. Times are of a busy machine: trust processor seconds more. Where attempts
-are more than one, the local runner had lost a message, the job noticed and was run again. Not part of a plain `run.py`.
+holds one block (1 MiB) or one range of steps (17 MB) at a time. Not part of a plain `run.py`.
 """
     return "\n".join(["## A distributed job on one machine\n", where(record), text, table(header, lines)])
 
