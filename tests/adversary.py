@@ -20,6 +20,7 @@ import numpy as np
 from filet import Adjacency, Analysis, CappedPoisson, PrivacyCurve, account
 from filet.accounting.proving.lending import lent_part
 from filet.accounting.proving.theorems import lending_step, loss_law
+from filet.accounting.searching.crossings import crossings
 from filet.accounting.searching.lending_shares import choose, lenders
 from tests.enumeration import (
     ADJACENCIES,
@@ -85,8 +86,8 @@ def library_bound(draw: Draw, eps: np.ndarray) -> np.ndarray:
     """
     scheme, sigma, adjacency = draw.scheme, draw.config.sigma, Adjacency(draw.config.adjacency)
     law = loss_law(scheme, sigma, adjacency, Analysis(draw.analysis))
-    forward, _ = law.profile(eps)
-    reverse = forward if draw.config.adjacency == "replace-one" else law.reversed().profile(eps)[0]
+    forward, _ = law.profile(eps, crossings)
+    reverse = forward if draw.config.adjacency == "replace-one" else law.reversed().profile(eps, crossings)[0]
     refined = draw.analysis == "refined"
     step = lending_step(scheme, sigma, adjacency, lenders(scheme.max_batch_size, sigma)) if refined else None
     if step is not None:

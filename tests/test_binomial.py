@@ -13,7 +13,8 @@ from pathlib import Path
 import mpmath
 import pytest
 
-from filet._binomial import CapWeights, cap_weights, hazard, log_cdf, log_pmf, log_pmf_ratio, log_sf, relative_error
+from filet._binomial import CapWeights, cap_weights, hazard, log_cdf, log_pmf, log_sf, relative_error
+from filet._binomial_ranges import log_pmf_ratio
 
 mp = mpmath.mp.clone()
 mp.dps = 60

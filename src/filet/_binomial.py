@@ -34,23 +34,10 @@ _NEGLIGIBLE = 42.0  # terms below exp(-42) = 6e-19 of the first are left out
 
 # Stirling's correction log(n!) - log(sqrt(2 pi n) (n/e)^n) at 0 (by convention) to 15, computed with 30-digit arithmetic.
 STIRLING_TABLE = (
-    0.0,
-    0.081061466795327258,
-    0.041340695955409294,
-    0.027677925684998339,
-    0.020790672103765093,
-    0.016644691189821192,
-    0.013876128823070748,
-    0.01189670994589177,
-    0.010411265261972096,
-    0.0092554621827127329,
-    0.0083305634333628713,
-    0.0075736754879518408,
-    0.0069428401072095299,
-    0.0064089941880042071,
-    0.0059513701127588477,
-    0.0055547335519628014,
-)
+    0.0, 0.081061466795327258, 0.041340695955409294, 0.027677925684998339, 0.020790672103765093, 0.016644691189821192,
+    0.013876128823070748, 0.01189670994589177, 0.010411265261972096, 0.0092554621827127329, 0.0083305634333628713,
+    0.0075736754879518408, 0.0069428401072095299, 0.0064089941880042071, 0.0059513701127588477, 0.0055547335519628014,
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -86,7 +73,7 @@ def relative_error(log_value: float) -> float:
     """Bound on the error of a returned logarithm, so on the relative error of its exponential: 1e-13 + 3e-15 |log_value|.
 
     It holds for `log_pmf`, `log_sf` and `log_cdf`; with the logarithm of the result for both members of `hazard`; and
-    with `|value| + 2 |k - reference| |t|` for `log_pmf_ratio` (see there).
+    with `|value| + 2 |k - reference| |t|` for `_binomial_ranges.log_pmf_ratio` (see there).
 
     Counting roundings gives at most 4e-14 + 1.3e-15 |log_value|: ten for a deviance, which is at most |log_value|; two
     of 22 for the square root, since k (n-k) / n < 2^62; five a term in `_tail_sum`, whose mean index is below 45; six of
@@ -108,7 +95,7 @@ def stirling_error(n: int) -> float:
     return (1 / 12 - m * (1 / 360 - m * (1 / 1260 - m * (1 / 1680 - m * (1 / 1188 - m * 691 / 360360))))) / n
 
 
-def _deviance(x: float, mean: float, gap: float) -> float:
+def deviance(x: float, mean: float, gap: float) -> float:
     """x log(x / mean) + mean - x with gap = x - mean, without cancellation near x = mean."""
     if abs(gap) >= 0.5 * (x + mean):
         return x * (math.log(x) - math.log(mean)) - gap if mean < 1e-280 else x * math.log(x / mean) - gap
@@ -134,8 +121,8 @@ def log_pmf_at(k: int, n: int, rate: Rate) -> float:
         return n * rate.flipped().log_complement()
     gap = rate.excess(k, n)
     core = stirling_error(n) - stirling_error(k) - stirling_error(n - k)
-    core -= _deviance(k, n * rate.hit / rate.whole, gap)
-    core -= _deviance(n - k, n * (rate.whole - rate.hit) / rate.whole, -gap)
+    core -= deviance(k, n * rate.hit / rate.whole, gap)
+    core -= deviance(n - k, n * (rate.whole - rate.hit) / rate.whole, -gap)
     return core - 0.5 * math.log(2 * math.pi * k * ((n - k) / n))
 
 
@@ -146,33 +133,6 @@ def log_pmf(k: int, n: int, p: float) -> float:
     0.375
     """
     return log_pmf_at(k, n, Rate.of(p))
-
-
-def log_pmf_ratio(k: int, reference: int, n: int, p: float) -> float:
-    """log(Pr[Bin = k] / Pr[Bin = reference]), accurate also where both are far below 1e-300.
-
-    Error: `relative_error(|value| + 2 |k - reference| |t|)`, t the log of the odds of `reference / n` over those of p.
-
-    >>> round(math.exp(log_pmf_ratio(1, 2, 4, 0.5)), 12)
-    0.666666666667
-    """
-    rate = Rate.of(p)
-    if not (0 < reference < n and 0 < k < n and 0.0 < rate.p < 1.0):
-        return log_pmf_at(k, n, rate) - log_pmf_at(reference, n, rate)
-    # Pr[k] / Pr[reference] at p = (the same ratio at the rate reference / n) * (odds of p / odds of reference/n)^(k - reference)
-    step, rest = k - reference, n - reference
-    tilt = _log_odds_ratio(reference, n, rate)
-    core = stirling_error(reference) - stirling_error(k) + stirling_error(rest) - stirling_error(n - k)
-    core -= _deviance(k, reference, step) + _deviance(n - k, rest, -step)
-    return core - 0.5 * (math.log(k / reference) + math.log((n - k) / rest)) - step * tilt
-
-
-def _log_odds_ratio(k: int, n: int, rate: Rate) -> float:
-    """log of (k / (n - k)) / (p / (1 - p)) for 0 < k < n."""
-    over, under = k * (rate.whole - rate.hit), (n - k) * rate.hit
-    if rate.p < 1e-280:  # the quotient may overflow
-        return math.log(k / (n - k)) - math.log(rate.p)
-    return math.log(over / under) if not under < 3 * over < 9 * under else math.log1p((over - under) / under)
 
 
 # Gauss's rule with 40 nodes on (0, 1): the left half, computed with 40-digit arithmetic (NumPy's weights err by 7e-13).

@@ -1,4 +1,4 @@
-"""Binomial probabilities on a whole range of counts at once, by the same formulas as `_binomial`."""
+"""Binomial probabilities of a whole range of counts at once, or relative to another, by the same formulas as `_binomial`."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
-from ._binomial import STIRLING_TABLE, Rate, log_pmf_at, log_sf_at, stirling_error
+from ._binomial import STIRLING_TABLE, Rate, deviance, log_pmf_at, log_sf_at, stirling_error
 
 _Array = NDArray[np.float64]
 
 
 def _deviance_range(x: _Array, mean: float, gap: _Array) -> _Array:
-    """`_deviance` of an array of positive x."""
+    """`deviance` of an array of positive x."""
     near = np.abs(gap) < 0.5 * (x + mean)
     v = np.where(near, gap / (x + mean), 0.0)
     square = v * v
@@ -85,3 +85,30 @@ def cdf_range(first: int, last: int, n: int, p: float) -> _Array:
             inside[middle - low + 1 :] = 1.0 - np.cumsum(terms[: middle - low + 1 : -1])[::-1]
     out[low - first : high - first + 1] = inside
     return out
+
+
+def log_pmf_ratio(k: int, reference: int, n: int, p: float) -> float:
+    """log(Pr[Bin = k] / Pr[Bin = reference]), accurate also where both are far below 1e-300.
+
+    Error: `relative_error(|value| + 2 |k - reference| |t|)`, t the log of the odds of `reference / n` over those of p.
+
+    >>> round(math.exp(log_pmf_ratio(1, 2, 4, 0.5)), 12)
+    0.666666666667
+    """
+    rate = Rate.of(p)
+    if not (0 < reference < n and 0 < k < n and 0.0 < rate.p < 1.0):
+        return log_pmf_at(k, n, rate) - log_pmf_at(reference, n, rate)
+    # Pr[k] / Pr[reference] at p = (the same ratio at the rate reference / n) * (odds of p / odds of reference/n)^(k - reference)
+    step, rest = k - reference, n - reference
+    tilt = _log_odds_ratio(reference, n, rate)
+    core = stirling_error(reference) - stirling_error(k) + stirling_error(rest) - stirling_error(n - k)
+    core -= deviance(k, reference, step) + deviance(n - k, rest, -step)
+    return core - 0.5 * (math.log(k / reference) + math.log((n - k) / rest)) - step * tilt
+
+
+def _log_odds_ratio(k: int, n: int, rate: Rate) -> float:
+    """log of (k / (n - k)) / (p / (1 - p)) for 0 < k < n."""
+    over, under = k * (rate.whole - rate.hit), (n - k) * rate.hit
+    if rate.p < 1e-280:  # the quotient may overflow
+        return math.log(k / (n - k)) - math.log(rate.p)
+    return math.log(over / under) if not under < 3 * over < 9 * under else math.log1p((over - under) / under)

@@ -171,6 +171,8 @@ def real_array(name: str, value: Any, *, rule: str, remedy: str) -> NDArray[np.f
 
 def delta_array(value: Any) -> NDArray[np.float64]:
     """Numbers in (0, 1), any shape."""
+    if type(value) is float and 0.0 < value < 1.0:  # the usual question, many thousand times a second
+        return np.array(value)
     remedy = "pass a probability such as 1e-5, well below 1 / dataset_size"
     result = real_array("delta", value, rule="in (0, 1)", remedy=remedy)
     bad = ~((result > 0) & (result < 1))

@@ -54,6 +54,8 @@ LEAST_LIGHT = 1e-250
 LIGHTEST = 1e-290
 # Outcomes lighter than this are dropped in lower bounds.
 DROPPED = 1e-307
+# Largest exponent of an exponential: e^700 is a float, and leaves a factor of thousands to what it is multiplied by.
+LARGEST_EXPONENT = 700.0
 # Tilted weights below it are dropped from the fast transform: thousands of them are far below its error.
 NEGLIGIBLE = 1e-21
 

@@ -8,7 +8,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
 from . import _checks
-from ._binomial import hazard, log_cdf, log_pmf, log_pmf_ratio, log_sf
+from ._binomial import hazard, log_cdf, log_pmf, log_sf
+from ._binomial_ranges import log_pmf_ratio
 from ._public import public
 from ._tables import html_table
 

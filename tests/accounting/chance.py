@@ -14,7 +14,7 @@ from filet.accounting.proving import line as line_module
 from filet.accounting.proving.cells import Cells, cut
 from filet.accounting.proving.lending import Step
 from filet.accounting.proving.line import LinePlan
-from filet.accounting.proving.loss_law import LossLaw
+from filet.accounting.proving.loss_law import LossLaw, Piece
 from filet.accounting.proving.verdict import EpsilonBracket, Evidence
 from filet.accounting.proving.view import View
 from filet.accounting.searching import (
@@ -29,6 +29,7 @@ from filet.accounting.searching import (
     stretches,
     tables,
 )
+from filet.accounting.searching.crossings import crossings
 from filet.accounting.searching.grids import Focus
 from filet.accounting.searching.lending_crowds import Model
 from filet.accounting.searching.lending_looks import Seen
@@ -72,13 +73,15 @@ class Chance:
         shift = self.scale(-6, 0) if blind else self.scale(-3, 0) / c
         return LinePlan(c, shift, float(self.rng.uniform(1.0, 40.0)), self.scale(-1, 4 if blind else 2), ladder)
 
-    def evidence(self, view: View, epsilon: float, log_delta: float, fineness: float) -> Evidence:
+    def evidence(self, view: View, epsilon: float, *_: object, **__: object) -> Evidence:
         self.proposals += 1
         if self.rng.random() < 0.6:
             return Evidence(view, [self.plan(view, epsilon)])
         highest = max(float(block.loss.max()) for block in view.blocks)
-        cap = float(self.rng.choice([epsilon, highest, 1.0])) * self.scale(-0.7, 0.3)
-        return Evidence(view, [self.plan(view, epsilon), self.plan(view, epsilon)], cap)
+        caps = [float(self.rng.choice([epsilon, highest, 1.0])) * self.scale(-0.7, 0.3)]
+        while self.rng.random() < 0.4:  # in any order
+            caps.append(caps[0] * self.scale(-0.7, 0.7))
+        return Evidence(view, [self.plan(view, epsilon) for _ in [None, *caps]], *caps)
 
     def settle(self, bracket: EpsilonBracket, evidence: Evidence, epsilon: float) -> float:
         for _ in range(3):
@@ -89,6 +92,9 @@ class Chance:
         size = int(self.rng.integers(2, 9))
         losses = np.sort(self.rng.normal(size=size)) * self.scale(-2, 2)
         return Focus(int(self.rng.integers(5, 300)), losses, self.rng.normal(size=size) * self.scale(-1, 2))
+
+    def jump_focus(self) -> tuple[float, Focus] | None:
+        return (self.scale(-4, 2), self.focus()) if self.rng.random() < 0.3 else None
 
     def cover(self, chart: stretches.Chart, epsilons: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """A chart of random lines, read at random and mistaken about delta."""
@@ -167,14 +173,22 @@ class Chance:
         patch.setattr(stretches.Chart, "cover", lambda chart, epsilons: self.cover(chart, epsilons))
         patch.setattr(stretches, "_charted", self.charted)
         patch.setattr(refinement, "saddle_point", lambda *_: self.scale(-4, 2))
+        patch.setattr(refinement, "guess_by_parts", lambda *_: self.scale(-4, 2))
+        patch.setattr(refinement, "jump_focus", lambda *_: self.jump_focus())
         patch.setattr(refinement, "bulk_focus", lambda *_: self.focus() if self.rng.random() < 0.5 else None)
         patch.setattr(newton.Known, "step", lambda known, epsilon, *_: epsilon * self.rng.normal() + self.scale(-8, 0))
         patch.setattr(newton, "_ROUNDS", 6)
         patch.setattr(newton, "_READINGS", 4)
         patch.setattr(exact, "gaussian_epsilon", lambda *_: (self.scale(-2, 1), -self.scale(-2, 2)))
+        patch.setattr(exact, "_meeting", lambda *_: self.scale(-2, 1))
         patch.setattr(tables, "_near", lambda _, __, goal: 10.0 ** self.rng.uniform(-2, 1, size=goal.size))
         patch.setattr(tables, "_FIRST", np.sort(10.0 ** self.rng.uniform(-3, 3, size=20)))
         patch.setattr(tables, "_AROUND", self.rng.uniform(0.5, 2.0, size=6))
+
+    def crossings(self, piece: Piece, epsilon: np.ndarray) -> list[np.ndarray]:
+        """Thresholds of other epsilons, and some that are of none."""
+        found = [next(iter(crossings(piece, epsilon * (1.0 - self.scale(-7, 0.3))))) for _ in range(3)]
+        return [found[0] + self.rng.normal(size=epsilon.shape), *found[1:]]
 
     def check(self, what: object, lower: float, upper: float, truth: float, slack: float, widest: float) -> None:
         """Count a proof, and note a bound on the wrong side of the truth."""

@@ -6,13 +6,14 @@ import csv
 import itertools
 import math
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 from scipy.special import log_ndtr
 
 from filet import Adjacency, Analysis, Bounds, CappedPoisson
-from filet.accounting.proving.cells import Discrete
+from filet.accounting.proving.cells import Cells, Discrete
 from filet.accounting.proving.loss_law import LossLaw
 from filet.accounting.proving.theorems import loss_law
 from filet.accounting.run import Answers, _directions
@@ -137,3 +138,16 @@ class Counted:
             return [0.0]
         on = float(rng.choice(positive))
         return [0.0, on, on * (1 - 1e-9), on * 1.001, float(rng.uniform()) * float(positive.max())]
+
+
+def cuts(cells: Cells) -> list[SimpleNamespace]:
+    """The pieces of a law in cells, one by one, each in the order of its losses."""
+    made = []
+    for one in cells.pieces:
+        within = slice(one.start, one.stop - 1)
+        made.append(
+            SimpleNamespace(
+                x=cells.x[one], loss=cells.loss[one], p=cells.p[within], q=cells.q[within], d=cells.d[within]
+            )
+        )
+    return made

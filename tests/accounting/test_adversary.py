@@ -32,6 +32,7 @@ from tests.enumeration import ADJACENCIES, Config
 from filet import Adjacency, Analysis, epsilon_lower_bound
 from filet.accounting.proving.loss_law import LossLaw
 from filet.accounting.proving.theorems import loss_law
+from filet.accounting.searching.crossings import crossings
 
 PARTS, PER_PART = 25, 4_000  # the long mode: 100,000 configurations
 KINDS = 15  # policy, adjacency and analysis: truncate has four analyses, reject one
@@ -133,7 +134,7 @@ def of_damaged_law(damage: Callable[[LossLaw], LossLaw]) -> Bound:
     def bound(draw: Draw, eps: np.ndarray) -> np.ndarray:
         adjacency, analysis = Adjacency(draw.config.adjacency), Analysis(draw.analysis)
         law = damage(loss_law(draw.scheme, draw.config.sigma, adjacency, analysis))
-        return np.concatenate([law.profile(eps)[0], law.reversed().profile(eps)[0]])
+        return np.concatenate([law.profile(eps, crossings)[0], law.reversed().profile(eps, crossings)[0]])
 
     return bound
 

@@ -250,3 +250,15 @@ def test_a_notebook_shows_a_run_that_has_no_certified_epsilon() -> None:
     assert "epsilon at delta = 1e-05</td><td>0</td>" in filet.Accountant("zero-out").curve()._repr_html_()
     curve = account(CappedPoisson(1000, 0.01, 20), noise_multiplier=5e-324, steps=10, adjacency="zero-out")
     assert curve._repr_html_().count("not certified") == 3
+
+
+def test_a_contradiction_is_never_an_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Bounds that cross prove a defect: a delta of 1 would hide it."""
+
+    def crossed(*_: object) -> None:
+        raise filet.NotCertifiedError("the bounds contradict each other")
+
+    curve = account(A.scheme(), noise_multiplier=1.0, steps=100, adjacency="zero-out")
+    monkeypatch.setattr("filet.accounting.run.Run.delta", crossed)
+    with pytest.raises(filet.NotCertifiedError, match="contradict"):
+        curve.delta(1.0)

@@ -28,7 +28,7 @@ from filet.accounting import searching
 from filet.accounting.proving import composition as composition_module
 from filet.accounting.proving import lending
 from filet.accounting.proving import line as line_module
-from filet.accounting.proving.closed_form import Gaussian, HullStep, OneStep
+from filet.accounting.proving.closed_form import ClosedForm, Gaussian, HullStep, OneStep
 from filet.accounting.proving.hull import dominating
 from filet.accounting.proving.line import LinePlan
 from filet.accounting.proving.verdict import EpsilonBracket, Evidence, Verdict
@@ -42,6 +42,7 @@ from filet.accounting.searching import (
     tables,
 )
 from filet.accounting.searching.budget import Budget
+from filet.accounting.searching.crossings import crossings
 from filet.accounting.searching.crowds import MANY, Crowd
 from filet.accounting.searching.exact import Exact
 from filet.accounting.searching.lending_crowds import Model
@@ -54,13 +55,14 @@ SLACK = 1e-9
 # and what asks: its own way is taken, with random guesses. A new name has to find its place.
 RANDOM = """
 groups Few propose_evidence equal_cells fitted_cells sketched_cells guess_epsilon guess_log_delta saddle_point bulk_focus
-focus gaussian_epsilon guess_at_delta guess_near_epsilon guess_at_epsilon settle Known choose first_nodes fitted_nodes
-worth_a_look resolved model Model look Chart rare wide
+focus jump_focus guess_by_parts gaussian_epsilon crossings guess_at_delta guess_near_epsilon guess_at_epsilon settle Known choose
+first_nodes fitted_nodes worth_a_look resolved model Model look Chart rare wide
 """.split()  # noqa: SIM905, a list of words
 READ_BY_THOSE = """
-Focus any_of points_within moments saddle laplace one_jump_decides single_jump log_values nodes_of_one Shares places improved
-newton tilt_focus Seen Sight tolerance Points points_of sketch_law sketch_discrete Sketch Table RoughLine Guess log_needs Proposal
-propose_line choose_line smoothing_shift lenders symmetric bucket Query Budget
+Focus any_of points_within moments saddle laplace one_jump_decides single_jump log_values nodes_of_one Shares between
+Guide tilt_focus Seen Sight tolerance Points points_of sketch_law sketch_discrete Sketch Table RoughLine Guess log_needs Proposal
+propose_line choose_line smoothing_shift Ask Capped Bands bands ends hardly_any rare_loss guess_by_jump from_the_largest
+epsilon_by_laplace lenders symmetric bucket Query Budget
 """.split()  # noqa: SIM905
 ASKING = """
 Scouts Crowd Laws laws narrow Part Direction Exact OneStepAnswers Run Drawn Drawing bracket_epsilon bracket_delta shows_at_most
@@ -244,19 +246,20 @@ def test_random_scouts_of_different_phases_leave_room_for_the_truth(monkeypatch:
 
 
 def test_random_points_never_make_an_answer_of_a_closed_form_wrong(monkeypatch: pytest.MonkeyPatch) -> None:
-    forms, deltas = (
-        (OneStep(law_of(COMPOSED[0])), Gaussian(0.99, 0.99), Gaussian(1e-4, 1e-4)),
-        np.array([1e-9, 1e-5, 1e-3]),
-    )
+    law, deltas = law_of(COMPOSED[0]), np.array([1e-9, 1e-5, 1e-3])
+    forms: list[ClosedForm] = [OneStep(law, crossings), Gaussian(0.99, 0.99), Gaussian(1e-4, 1e-4)]
     truth = [[Exact(form).epsilon(delta) for delta in deltas.tolist()] for form in forms]
-    Chance(np.random.default_rng(4)).install(monkeypatch)
+    chance = Chance(np.random.default_rng(4))
+    chance.install(monkeypatch)
+    forms.append(OneStep(law, chance.crossings))
+    truth.append(truth[0])
     with np.errstate(all="ignore"):
         for form, exact in zip(forms, truth, strict=True):
             for _ in range(4):
                 many = [
                     Bounds(*pair) for pair in zip(*(one.tolist() for one in tables.epsilons(form, deltas)), strict=True)
                 ]
-                alone = [Exact(form, 1.0).epsilon(delta) for delta in deltas.tolist()]
+                alone = [Exact(form).epsilon(delta) for delta in deltas.tolist()]
                 assert all(overlap(one, other) for one, other in zip(many + alone, exact * 2, strict=True))
                 assert any(one.lower > 0.0 for one in many)
 
@@ -473,8 +476,8 @@ def test_a_proof_that_forgets_what_was_cut_off_is_noticed(chance: Chance, monkey
 def test_a_proof_that_forgets_sums_with_two_jumps_is_noticed(chance: Chance, monkeypatch: pytest.MonkeyPatch) -> None:
     honest = Evidence.__init__
 
-    def forget(self: Evidence, view: View, plans: list[LinePlan], cap: float = math.inf) -> None:
-        honest(self, view, plans, cap)
+    def forget(self: Evidence, view: View, plans: list[LinePlan], *caps: float) -> None:
+        honest(self, view, plans, *caps)
         self.uncovered = 0.0
 
     monkeypatch.setattr(Evidence, "__init__", forget)

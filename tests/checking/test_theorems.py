@@ -15,6 +15,7 @@ from tests.checking.checking_lending import rows
 from filet.accounting.certificate import lending_rows
 from filet.accounting.proving.lending import lent_part
 from filet.accounting.proving.theorems import lending_step, loss_law
+from filet.accounting.searching.crossings import crossings
 from filet.accounting.searching.lending_shares import choose, lenders
 from filet.accounting.terms import Adjacency, Analysis
 from filet.checking.theorems import Step, kernel, point, tail
@@ -91,7 +92,7 @@ def test_profiles_agree_with_the_engine(overflow: str, analysis: str, adjacency:
     mine = step(n, p, cap, sigma, overflow, adjacency, analysis)
     law = loss_law(CappedPoisson(n, p, cap, overflow=overflow), sigma, Adjacency(adjacency), Analysis(analysis))  # type: ignore[arg-type]
     losses = np.array([-0.5, -0.05, -0.003, -1e-3, 0.0, 1e-3, 0.02, 0.3, 1.0, 2.5])
-    theirs, _ = law.profile(losses)
+    theirs, _ = law.profile(losses, crossings)
     for loss, value in zip(losses, theirs, strict=True):
         assert float(mine.profile(arb(loss), 0)) == pytest.approx(value, rel=1e-9, abs=1e-16)
 

@@ -30,7 +30,10 @@ TESTS = {
     ),
     f"{PROVING}/theorems": ([f"{PROVING}/test_theorems.py"], "not never_above and not convex"),
     f"{PROVING}/cells": ([f"{PROVING}/test_cells.py", "accounting/searching/test_grids.py"], ""),
-    f"{PROVING}/transform": ([f"{PROVING}/test_transform.py", f"{PROVING}/test_composition.py"], "not 200000"),
+    f"{PROVING}/transform": (
+        [f"{PROVING}/test_transform.py", f"{PROVING}/test_composition.py"],
+        "not 200000 and not threads",
+    ),
     f"{PROVING}/composition": ([f"{PROVING}/test_composition.py", f"{PROVING}/test_line.py"], ""),
     f"{PROVING}/line": ([f"{PROVING}/test_line.py", f"{PROVING}/test_verdict.py"], ""),
     f"{PROVING}/view": ([f"{PROVING}/test_view.py", f"{PROVING}/test_verdict.py"], ""),
@@ -39,7 +42,7 @@ TESTS = {
     f"{PROVING}/closed_form": ([f"{PROVING}/test_closed_form.py"], ""),
     f"{PROVING}/tails": ([f"{PROVING}/test_tails.py"], ""),
     f"{PROVING}/hull": ([f"{PROVING}/test_hull.py"], ""),
-    f"{PROVING}/lending": ([f"{PROVING}/test_lending.py"], "not small_data_set"),
+    f"{PROVING}/lending": ([f"{PROVING}/test_lending_margins.py", f"{PROVING}/test_lending.py"], "not small_data_set"),
     f"{PROVING}/combining": ([f"{PROVING}/test_combining.py", "accounting/test_run.py"], ""),
     "sampling/sampler": (["sampling/test_sampler.py"], "not other_processes"),
 }

@@ -44,8 +44,8 @@ def test_guesses_are_corrected_once_for_like_rates() -> None:
     note = Looks(Target(3.0, 1e-5, Adjacency.ADD_REMOVE, Analysis.NOTE))
     note.correct((here, 1.9, 14_000))
     assert note.correct((here, 1.89, 14_000)) == 0.0
-    assert note.correct((here, 1.8, 14_000)) > 0.0
-    assert note.correct((near, 1.8, 14_000)) > 0.0
+    assert note.correct((here, 1.6, 14_000)) > 0.0
+    assert note.correct((CappedPoisson(60_000, 270 / 60_000, 256), 1.6, 14_000)) > 0.0
 
 
 def test_a_root_beyond_the_limits_is_a_limit_or_none() -> None:

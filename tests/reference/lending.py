@@ -81,7 +81,7 @@ def cover(m: Masses, lent: Sequence[mpf], tilt: mpf, s: mpf) -> tuple[mpf, mpf]:
     return (M, theta) if m.m0 < M else (m.m0, mpf(0))
 
 
-def top(n: int, B: int, c: mpf, M: mpf, theta: mpf, top2: mpf, s: mpf, *, tangents: int, psi: bool = True) -> mpf:
+def top(n: int, B: int, c: mpf, M: mpf, theta: mpf, top2: mpf, s: mpf, *, psi: bool = True) -> mpf:
     """The theorem's Top; without `psi`, only what it would be if all means were equal (which proves nothing)."""
     V = K(c, M, top2, s)
     if theta == 0 or not psi:
@@ -92,8 +92,8 @@ def top(n: int, B: int, c: mpf, M: mpf, theta: mpf, top2: mpf, s: mpf, *, tangen
     found = [V + M * (mpmath.sqrt(reach / m) + reach / m) / (2 * s * mpmath.sqrt(2 * mpmath.pi))]
     V0 = K(max(c - M, mpf(0)), mpf(0), top2, s)
     concave = top2 == 0 or c <= M or 1 / s + s / 2 * mpmath.log(c / top2) <= min(mpmath.sqrt(3), mpf(3) / 2 * s)
-    r = mpf(1)
-    for _ in range(1 + (tangents if top2 == 0 else 0)):
+    r, first = mpf(1), mpf(0)
+    for worth in (mpf("0.01"), mpf("0.1"), mpf("inf")):  # another tangent is tried where psi is more
         d = mpmath.sqrt(r)
         x = crossing(c, M, top2, s, d)
         # without top2 and for M < c, V_0 = c - M and the rise is the integral's negative part
@@ -101,12 +101,15 @@ def top(n: int, B: int, c: mpf, M: mpf, theta: mpf, top2: mpf, s: mpf, *, tangen
         rise = M * below((d - x) / s) - c * below(-x / s) if other else K(c, M, top2, s, d) - V0
         if not concave or rise <= 0:
             break
+        first = rise if r == 1 else first
         slope = M * density((x - d) / s) / (2 * s * d * rise)
         C = slope * reach
         left = 1 - 2 * C / m
         if left > 0:
             exponent = (4 * C / left + 2 * slope * C / left**2) / m - slope * (r - 1)
             found.append(V0 + rise * mpmath.exp(exponent))
+        if top2 > 0 or (len(found) > 1 and min(found[1:]) - V0 <= first * (1 + worth)):
+            break
         # a better tangent, about where the exponent is smallest
         r = 1 + min((4 * reach + 4 * C) / m / left**2, mpf(3)) if left > mpf(1) / 5 else mpf(3)
     return min(found)
@@ -114,20 +117,19 @@ def top(n: int, B: int, c: mpf, M: mpf, theta: mpf, top2: mpf, s: mpf, *, tangen
 
 def bound(
     n: int, p: float, B: int, sigma: float, adjacency: str, loss: float, shares: Sequence[float], tilt: float,
-    *, excess: bool = False, tangents: int = 2, psi: bool = True,
+    *, excess: bool = False, psi: bool = True,
 ) -> mpf:  # fmt: skip
     """h_1(a) at a = e^loss, for a >= a_0 (mirrored under replace-one)."""
     s, a = mpf(sigma), mpmath.exp(mpf(loss))
     if adjacency == "replace-one" and loss < 0:
-        rest = {"tangents": tangents, "psi": psi}
-        value = a * bound(n, p, B, sigma, adjacency, -loss, shares, tilt, **rest)
+        value = a * bound(n, p, B, sigma, adjacency, -loss, shares, tilt, psi=psi)
         return value if excess else 1 - a + value
     W = exact.weights(n, p, B)
     m = masses(W, a, adjacency)
     levels = [exact.pmf(B - 1 - k, n - 1, W.p) for k in range(1, len(shares) + 1)]
     lent = [mpf(share) * m.low * w for share, w in zip(shares, levels, strict=True)]
     M, theta = cover(m, lent, mpf(tilt), s)
-    total = top(n, B, W.c, M, theta, m.top2, s, tangents=tangents, psi=psi)
+    total = top(n, B, W.c, M, theta, m.top2, s, psi=psi)
     for share, w in zip(shares, levels, strict=True):
         total += w * K(W.p, (1 - mpf(share)) * m.low, m.low2, s)
     total += exact.lower(B - 2 - len(shares), n - 1, W.p) * K(W.p, m.low, m.low2, s)

@@ -27,6 +27,7 @@ from .terms import Adjacency, Analysis, Bounds, Brackets, Phase
 
 _P = ParamSpec("_P")
 _T = TypeVar("_T")
+_CERTAINLY_NARROW = 1e-5  # a width of epsilon that needs no closer look
 
 
 def certified(method: Callable[_P, _T]) -> Callable[_P, _T]:
@@ -271,7 +272,7 @@ class PrivacyCurve:
 
     def _epsilon_bounds(self, delta: float) -> Bounds:
         bounds = self._run.epsilon(delta)
-        if wide(bounds):
+        if not bounds.upper - bounds.lower <= _CERTAINLY_NARROW and wide(bounds):
             raise NotCertifiedError(
                 f"epsilon at delta={delta!r} is only known to lie in [{bounds.lower!r}, {bounds.upper!r}];"
                 " use a larger delta, or report these parameters"
@@ -281,7 +282,9 @@ class PrivacyCurve:
     def _delta_bounds(self, epsilon: float) -> Bounds:
         try:
             return self._run.delta(epsilon)
-        except ArithmeticError:  # nothing is known
+        except NotCertifiedError:
+            raise
+        except ArithmeticError:  # beyond floats, so nothing is known
             return Bounds(0.0, 1.0)
 
 

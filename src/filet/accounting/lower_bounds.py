@@ -166,8 +166,8 @@ def merged(pair: Attack, reach: float, coarse: float = 1.0, directions: tuple[in
     if along.size * across.size > _MOST_CELLS:
         return []
     # Components farther than this from a cell are left out; beyond 38 their mass is no float. Wide noise has small
-    # losses, for which fewer will do.
-    far = 38.0 if pair.scale > 0.2 else max(reach, 15.0)
+    # losses, for which fewer will do, and so does a first look.
+    far = 38.0 if pair.scale > 0.2 and coarse == 1.0 else max(reach, 15.0)
     masses = []
     for part in (pair.common, pair.only_p, pair.only_q):
         total = np.zeros((along.size - 1, across.size - 1))

@@ -17,7 +17,7 @@ from .proving.combining import chance, union_cost
 from .proving.view import View
 from .run import part_of
 from .searching.grids import equal_cells
-from .searching.guesses import guess_log_delta
+from .searching.guesses import guess_log_delta, saddle
 from .searching.lending_crowds import Model, model
 from .searching.lending_looks import Laws, Query, look
 from .searching.refinement import Part
@@ -32,10 +32,11 @@ _QUIET = np.errstate(all="ignore")
 class Rough:
     """Guesses of log delta at an epsilon, for runs at about one delta; one object for the questions of one search."""
 
-    def __init__(self, adjacency: Adjacency, log_delta: float) -> None:
-        self._adjacency, self._log_delta = adjacency, log_delta
+    def __init__(self, adjacency: Adjacency, log_delta: float, *, lent: bool = True) -> None:
+        self._adjacency, self._log_delta, self._lends = adjacency, log_delta, lent
         self._models: list[tuple[tuple[float, ...], Model | None]] = []
         self._seen: tuple[Phase, list[View]] | None = None
+        self._tilts = [1.0, 1.0]
 
     @_QUIET
     def log_delta(self, phase: Phase, epsilon: float) -> float:
@@ -46,10 +47,15 @@ class Rough:
             log_delta = gaussian_log_delta(apart * math.sqrt(phase.rounds) / phase.noise_multiplier, epsilon)
         else:
             try:
-                log_delta = max(guess_log_delta(view, epsilon, _POLISH) for view in self._views(phase))
+                log_delta = max(self._guess(way, view, epsilon) for way, view in enumerate(self._views(phase)))
             except (ArithmeticError, ValueError, IndexError, NotCertifiedError):
                 return math.inf
         return float(np.logaddexp(log_delta, math.log(overflow))) if overflow > 0.0 else log_delta
+
+    def _guess(self, way: int, view: View, epsilon: float) -> float:
+        """One direction's log delta; the search for its saddle point starts where the last one has ended."""
+        self._tilts[way] = saddle(view.whole, epsilon, self._tilts[way])
+        return guess_log_delta(view, epsilon, _POLISH, self._tilts[way])
 
     def _views(self, phase: Phase) -> list[View]:
         """Both directions, or the one that there is; the last are kept."""
@@ -71,7 +77,7 @@ class Rough:
     def _lent(self, part: Part) -> Laws | None:
         """What lending gives, by the nearest step that was looked at."""
         step, query = part.step, Query(part.steps, self._log_delta)
-        if step is None:
+        if step is None or not self._lends:
             return None
         at = step.n, step.cap, math.log(step.sigma), math.log(step.p)
         for where, found in self._models:

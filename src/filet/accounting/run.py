@@ -20,6 +20,7 @@ from .terms import Adjacency, Analysis, Bounds, Phase
 
 _FAR = 1e12
 _CHANCE_ERROR = 1e-11  # relative, of the logarithm of a chance that is multiplied by numbers of steps
+_NEVER = Bounds(0.0, 0.0)
 # Extreme parameters overflow on the way to an answer or a refusal; what comes out is checked, so nobody needs warnings.
 _QUIET = np.errstate(over="ignore", divide="ignore", invalid="ignore")
 
@@ -57,7 +58,7 @@ class Run:
                 gaussian.append((phase.noise_multiplier / apart, phase.rounds))
             else:
                 parts.append(part_of(phase, adjacency))
-        self.overflow, self.exposure = chance(overflow, _CHANCE_ERROR), chance(exposure, _CHANCE_ERROR)
+        self.overflow, self.exposure = (chance(one, _CHANCE_ERROR) if one else _NEVER for one in (overflow, exposure))
         self.directions = _directions(parts, squared_shift(gaussian), symmetric=adjacency is Adjacency.REPLACE_ONE)
 
     @_QUIET
@@ -68,7 +69,7 @@ class Run:
         if self.exposure.upper >= delta:
             return Bounds(0.0, 0.0) if self.exposure.upper == delta and not self.directions else Bounds(0.0, math.inf)
         if self.overflow.upper == 0.0 and self.exposure.upper == 0.0:
-            return self.plain_epsilon(delta)
+            return self._worst_epsilon(delta)
         if self.overflow.upper == 0.0:
             upper = self.plain_epsilon(delta - self.exposure.upper).upper
             return Bounds(min(self.plain_epsilon(delta).lower, upper), upper)
@@ -112,6 +113,9 @@ class Run:
     @_QUIET
     def plain_epsilon(self, delta: float) -> Bounds:
         """Bounds of epsilon(delta) without overflows and exposure."""
+        return self._worst_epsilon(delta)
+
+    def _worst_epsilon(self, delta: float) -> Bounds:
         if not self.directions:
             return Bounds(0.0, 0.0)
         best = self.directions[0].epsilon(delta)
@@ -152,7 +156,7 @@ def part_of(phase: Phase, adjacency: Adjacency) -> Part:
 def _directions(parts: list[Part], gaussian: Bounds, *, symmetric: bool) -> list[Answers]:
     """Both orders of the neighbours, or one if the other is the same; the closed form where there is one."""
     if not parts:
-        return [Exact(Gaussian(*gaussian), math.sqrt(gaussian.upper))] if gaussian.upper else []
+        return [Exact(Gaussian(*gaussian))] if gaussian.upper else []
     forward = Crowd(parts, gaussian) if len(parts) >= MANY else Direction(parts, gaussian)
     both = [forward] if symmetric else [forward, forward.reversed()]
     if forward.steps == 1 and not gaussian.upper:

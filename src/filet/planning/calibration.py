@@ -1,4 +1,4 @@
-"""One root finder (`roots`), three unknowns: the noise, the steps or the sampling probability that a privacy target allows.
+"""One search (`solving`), three unknowns: the noise, the steps or the sampling probability that a privacy target allows.
 
 All three look for the largest `x` whose cost is at or below zero, where the cost never falls as `x` grows: `x` is minus
 the logarithm of the noise, or the logarithm of the steps or of the probability. A few coarse looks, a millisecond or
@@ -19,22 +19,17 @@ from ..accounting.terms import Adjacency, AdjacencyName, Analysis, AnalysisName,
 from ..errors import NoSolutionError
 from ..scheme import CappedPoisson, Overflow
 from .looks import Looks, Run
-from .roots import Bracket, Cost, climb
+from .roots import climb
+from .solving import bracketed, first_look, solve
 from .target import Target
 
 LEAST_NOISE, MOST_NOISE = 0.05, 1e9  # where noise is looked for
 _MOST_STEPS = 10**12
 _LEAST_PROBABILITY = 1e-15
-_TOLERANCE = 2e-5  # relative, of noise and probability; the bounds' own slack comes on top
-_LOOK_TOLERANCE = 3e-4
 _ROUGH = 3e-4  # of a guess that is compared with others
 _CORRECTIONS, _CORRECT = 3, 0.2  # of guesses by quick looks, and how little they may change log delta at last
-_MARGIN = 5e-6  # by which a guess stays on the safe side of the target
-_FAR_ENOUGH = 5e-5  # certified epsilons are off by a part in 100,000, this way and that
-_NEAR = 4e-5  # relative: as close to the target's epsilon as is good enough
-_TURNS = 6
-_SLOPE = 1.3  # of log epsilon, roughly, before two points are known
 _STEPS_SLOPE = 0.6
+_CHORDS = 4  # turns in which the last good number of steps is looked for by chords, before it is by halves
 _NOISE_LIMITS = (-math.log(MOST_NOISE), -math.log(LEAST_NOISE))
 
 
@@ -50,58 +45,6 @@ def _guess_noise(target: Target, scheme: CappedPoisson, rounds: int) -> float:
     goal = target.gaussian_shift() ** 2 / rounds / chance**2
     x = math.asinh(goal / 4.0) if target.adjacency is Adjacency.REPLACE_ONE else math.log1p(goal)
     return x**-0.5 if x > 0.0 else MOST_NOISE
-
-
-def bracketed(look: Cost, cost: Cost, guess: float, limits: tuple[float, float], *,
-              tolerance: Callable[[float], float] = lambda x: _TOLERANCE, slope: float = _SLOPE) -> Bracket:  # fmt: skip
-    """Coarse looks first, then costs around what they found."""
-    rough = climb(look, guess, 0.25, limits, tolerance=_LOOK_TOLERANCE)
-    start = rough.good if rough.good is not None else limits[0]
-    return climb(cost, start, 0.01, limits, tolerance=tolerance(start), slope=slope)
-
-
-def largest(look: Cost, cost: Cost, proof: Cost, guess: float, limits: tuple[float, float]) -> float | None:
-    """The largest `x` with proof(x) <= 0, found by the cheaper `look` and `cost`; None if there is none."""
-    found = bracketed(look, cost, guess, limits).good
-    if found is None:
-        return None
-    retreat = _TOLERANCE
-    while proof(found) > 0.0:
-        if found <= limits[0]:
-            return None
-        found, retreat = max(limits[0], found - retreat), 2.0 * retreat
-    return found
-
-
-def solved(looks: Looks, at: Callable[[float], Run], guess: float, limits: tuple[float, float]) -> float | None:
-    """The largest x whose certified epsilon meets the target, by few of them; None where guesses do not lead there.
-
-    Guesses err, but much alike at neighbouring x: where epsilon is certified at one x, the guess of its delta says how far
-    off guesses are there, and the next x allows for that.
-    """
-    target, margin, slope, before = looks.target, _MARGIN, math.nan, (math.nan, math.nan)
-    x = looks.root(at, guess, limits, close=_LOOK_TOLERANCE)
-    for _ in range(_TURNS):
-        spent = math.inf if x is None else target.spent(*at(x))
-        if x is None or not 0.0 < spent < math.inf or not limits[0] < x < limits[1]:
-            return None
-        here = x, math.log(spent / target.epsilon)
-        slope = _slope(before, here, slope)
-        step = -here[1] / slope  # to where the chord through two certified points meets the target
-        if math.isnan(slope):
-            root = looks.root(at, x, limits, looks.log_delta(at(x), spent))
-            step = math.nan if root is None else root - x
-        if here[1] <= 0.0 and (here[1] >= -_NEAR or -here[1] / slope <= _TOLERANCE + margin):
-            return x
-        margin = margin if abs(here[1]) > _LOOK_TOLERANCE else 2.0 * margin
-        x, before = None if math.isnan(step) else x + step - margin, here
-    return None
-
-
-def _slope(before: tuple[float, float], here: tuple[float, float], known: float) -> float:
-    """Of the chord through two points; what is known so far if they are too close to tell, or odd."""
-    width, rise = here[0] - before[0], here[1] - before[1]
-    return rise / width if abs(width) > _FAR_ENOUGH and 0.05 < rise / width < 50.0 else known
 
 
 def rough_noise(looks: Looks, scheme: CappedPoisson, steps: int, guess: float | None = None) -> float:
@@ -133,23 +76,13 @@ def rough_noise(looks: Looks, scheme: CappedPoisson, steps: int, guess: float | 
 
 def noise_for(target: Target, scheme: CappedPoisson, steps: int, guess: float | None = None) -> float | None:
     """The smallest noise in the searched range that meets the target; None if none does."""
-    if guess is None or not math.isfinite(guess):
-        guess = _guess_noise(target, scheme, Phase(scheme, 1.0, steps).rounds)
-    return _exp_minus(_found(target, lambda x: (scheme, math.exp(-x), steps), -math.log(guess), _NOISE_LIMITS))
+    close = guess is not None and math.isfinite(guess)
+    start = guess if guess is not None and close else _guess_noise(target, scheme, Phase(scheme, 1.0, steps).rounds)
+    return _exp_minus(solve(target, lambda x: (scheme, math.exp(-x), steps), -math.log(start), _NOISE_LIMITS, close))
 
 
 def _exp_minus(x: float | None) -> float | None:
     return None if x is None else math.exp(-x)
-
-
-def _found(target: Target, at: Callable[[float], Run], guess: float, limits: tuple[float, float]) -> float | None:
-    """The largest x that meets the target: from guesses, or by brackets where they fail or overflows weigh on delta."""
-    if not target.overflow_matters(target.curve(*at(guess)), 0.02):
-        found = solved(Looks(target), at, guess, limits)
-        if found is not None:
-            return found
-    return largest(lambda x: target.look(*at(x)), lambda x: target.search_cost(*at(x)), lambda x: target.cost(*at(x)),
-                   guess, limits)  # fmt: skip
 
 
 def _checked_scheme(scheme: Any) -> CappedPoisson:
@@ -289,8 +222,7 @@ def _most_rounds(target: Target, scheme: CappedPoisson, noise: float, unit: int)
     variance = _spread(noise, target.adjacency) * scheme.sampling_probability**2
     guess = target.gaussian_shift() ** 2 / max(variance, 1e-300)
     start, limits = math.log(min(max(guess, 1.0), _MOST_STEPS)), (0.0, math.log(_MOST_STEPS))
-    looks = Looks(target)
-    rough = looks.root(lambda x: (scheme, noise, round(math.exp(x)) * unit), start, limits, close=_LOOK_TOLERANCE)
+    rough = first_look(Looks(target, lent=False), lambda x: (scheme, noise, round(math.exp(x)) * unit), start, limits)
 
     def tolerance(x: float) -> float:
         return max(1e-6, 0.3 * math.exp(-x))
@@ -302,7 +234,7 @@ def _most_rounds(target: Target, scheme: CappedPoisson, noise: float, unit: int)
         found = bracketed(lambda x: target.look(scheme, noise, round(math.exp(x)) * unit), exact, start, limits,
                           tolerance=tolerance, slope=_STEPS_SLOPE)  # fmt: skip
     else:
-        found = climb(exact, rough, 0.01, limits, tolerance=tolerance(rough), slope=_STEPS_SLOPE)
+        found = climb(exact, rough, 0.1, limits, tolerance=tolerance(rough), slope=_STEPS_SLOPE)
     if found.good is None:
         spent = target.spent(scheme, noise, unit)
         raise NoSolutionError(
@@ -321,8 +253,12 @@ def _last_good(cost: Callable[[int], float], known: dict[int, float]) -> int:
     """The integer that is good while the next one is not, from the closest ones known."""
     good = max(rounds for rounds, value in known.items() if value <= 0.0)
     bad = min(rounds for rounds, value in known.items() if value > 0.0 and rounds > good)
+    turn = 0
     while bad - good > 1:
-        middle = (good + bad) // 2
+        rise = known[bad] - known[good]
+        share = -known[good] / rise if turn < _CHORDS and 0.0 < rise < math.inf else 0.5
+        turn += 1
+        middle = min(max(good + math.ceil(share * (bad - good)), good + 1), bad - 1)
         if cost(middle) <= 0.0:
             good = middle
         else:
@@ -388,5 +324,5 @@ def _most_probable(target: Target, scheme: CappedPoisson, noise: float, steps: i
     guess = target.gaussian_shift() / math.sqrt(rounds * max(_spread(noise, target.adjacency), 1e-300))
     guess = min(max(guess, _LEAST_PROBABILITY), scheme.max_batch_size / scheme.group_size, 1.0)
     limits = math.log(_LEAST_PROBABILITY), highest
-    best = _found(target, lambda x: (at(x), noise, steps), math.log(guess), limits)
+    best = solve(target, lambda x: (at(x), noise, steps), math.log(guess), limits)
     return None if best is None else at(best).sampling_probability

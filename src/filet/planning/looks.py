@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from dataclasses import replace
 
 from ..accounting.rough import Rough
 from ..accounting.terms import Analysis, Phase
 from ..scheme import CappedPoisson, Overflow
+from .roots import climb
 from .target import Target
 
 Run = tuple[CappedPoisson, float, int]  # scheme, noise multiplier, steps
@@ -18,22 +20,32 @@ _HARDLY = 1e-3
 _SLOPE = 1.2  # of the scale below, in units of its value, before anything is known
 _LONGEST = 1.0  # of one step of the secant method
 # Guesses err alike at runs whose probability and noise differ by less, in the logarithm; quick looks at what is lent are dear.
-_ALIKE, _ALIKE_LENT = 0.02, 0.3
+_ALIKE, _ALIKE_LENT = 0.1, 0.3
 
 
 class Looks:
     """Guesses for one search at one target: neighbouring questions start from each other's answers."""
 
-    def __init__(self, target: Target) -> None:
+    def __init__(self, target: Target, *, lent: bool = True) -> None:
+        """Without `lent`, truncated batches are guessed by Theorem 2 alone."""
         self.target = target
         self._goal = math.log(target.delta)
-        self._rough = Rough(target.adjacency, self._goal)
+        self._rough = Rough(target.adjacency, self._goal, lent=lent)
         self._offset, self._corrected_at = 0.0, (math.inf, math.inf)
         self._slope = _SLOPE * math.sqrt(-self._goal)
 
     def log_delta(self, run: Run, epsilon: float) -> float:
         """About log delta(epsilon) of a run."""
         return self._rough.log_delta(Phase(*run, self.target.analysis), epsilon) + self._offset
+
+    def may_lend(self, run: Run) -> float:
+        """How far lending might lower log delta: to that of the same draws without a cap, at most."""
+        scheme, noise, steps = run
+        if self.target.analysis is not Analysis.REFINED or scheme.overflow is Overflow.REJECT or not scheme.capped:
+            return 0.0
+        rate = scheme.inclusion_probability
+        free = replace(scheme, sampling_probability=rate, max_batch_size=scheme.group_size)
+        return self.log_delta(run, self.target.epsilon) - self.log_delta((free, noise, steps), self.target.epsilon)
 
     def correct(self, run: Run) -> float:
         """Allow for how far guesses are off at runs like this one, by a quick look; how much that has changed."""
@@ -56,16 +68,15 @@ class Looks:
 
         Every root starts with the slope that the one before has ended with. None if that fails.
         """
-        wanted = math.sqrt(max(-(self._goal if goal is None else goal), 0.0))
+        goal = self._goal if goal is None else goal
         x, before = min(max(start, limits[0]), limits[1]), None
         for _ in range(_TURNS):
-            log_delta = self.log_delta(at(x), self.target.epsilon)
-            if not log_delta > -math.inf:
+            off = self._off(at(x), goal)
+            if off == -math.inf:
                 return None
-            if log_delta >= -_HARDLY:  # hardly anything is hidden, or nothing is known
+            if off == math.inf:
                 x, before = max(x - 0.5 * _LONGEST, limits[0]), None
                 continue
-            off = wanted - math.sqrt(-log_delta)  # above 0 where delta is too large
             if before is not None and x != before[0] and off != before[1]:
                 self._slope = max((off - before[1]) / (x - before[0]), 0.1)
             before = x, off
@@ -74,3 +85,17 @@ class Looks:
                 return following
             x = following
         return None
+
+    def enclosed(
+        self, at: Callable[[float], Run], start: float, limits: tuple[float, float], close: float
+    ) -> float | None:
+        """The root for the target's delta where the secant method fails: by enclosing it. None if no x meets the target."""
+        found = climb(lambda x: self._off(at(x), self._goal), start, 0.25, limits, tolerance=close)
+        return found.good if found.root is None else found.root
+
+    def _off(self, run: Run, goal: float) -> float:
+        """Above 0 where delta is too large, on a scale that is nearly linear; infinite where hardly anything is hidden."""
+        log_delta = self.log_delta(run, self.target.epsilon)
+        if log_delta >= -_HARDLY or math.isnan(log_delta):
+            return math.inf
+        return math.sqrt(max(-goal, 0.0)) - math.sqrt(-log_delta)

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
-from tests.accounting.laws import usual_law
+from tests.accounting.laws import cuts, usual_law
 
 from filet import Adjacency, Analysis, CappedPoisson
-from filet._rounding import UNDERFLOW
-from filet.accounting.proving.cells import Cells, Cut, Discrete, cut, discretise_above, discretise_below
+from filet._rounding import DROPPED, RESOLVED, UNDERFLOW
+from filet.accounting.proving import cells as module
+from filet.accounting.proving.cells import Cells, Discrete, cut, discretise_above, discretise_below
 from filet.accounting.proving.loss_law import Atom, LossLaw, Piece
 from filet.accounting.proving.theorems import loss_law
+from filet.accounting.searching.crossings import crossings
 from filet.accounting.searching.grids import equal_cells
 from filet.errors import NotCertifiedError
 
@@ -28,7 +31,7 @@ def check(cells: Cells) -> tuple[Discrete, Discrete]:
     above, below = discretise_above(cells), discretise_below(cells)
     assert np.isfinite(above.loss).all()
     assert np.isfinite(below.loss).all()
-    exact, _ = cells.law.profile(EPSILON)
+    exact, _ = cells.law.profile(EPSILON, crossings)
     assert (discrete_profile(above, EPSILON) >= exact * (1 - 1e-9)).all()
     assert (discrete_profile(below, EPSILON) <= exact * (1 + 1e-9) + 1e-300).all()
     total = math.fsum(np.exp(above.log_mass)) + above.infinite  # infinite masses are rounded up
@@ -77,7 +80,7 @@ def test_heavy_cells_at_the_ends_are_rounded_up_and_keep_what_q_has(edges: list[
     law = loss_law(CappedPoisson(100, 0.4, 100), 0.7, Adjacency.ADD_REMOVE, Analysis.REFINED)
     for one in (law, law.reversed()):
         cells = cut(one, [np.array(edges)])
-        loss, p, q, _ = cells.cuts[0].ordered()
+        loss, p, q = cells.loss, cells.p, cells.q
         above, below = check(cells)
         first = p[0] * math.exp(-loss[1]) if edges else 0.0
         inner = math.fsum(q[1:])
@@ -88,20 +91,58 @@ def test_heavy_cells_at_the_ends_are_rounded_up_and_keep_what_q_has(edges: list[
         assert above.infinite > (p[-1] - kept) * (1 + 0.9e-9) or not edges
 
 
-def test_digits_that_are_not_trusted_keep_nothing_at_the_last_edge() -> None:
-    x, loss = np.array([-math.inf, 0.0, math.inf]), np.array([-math.inf, 690.0, math.inf])
-    p, q = np.array([0.5, 0.5]), np.array([1.0, 1e-295])
-    law = usual_law()
-    made = discretise_above(Cells(LossLaw(law.pieces), [Cut(x, loss, p, q, p - q, True)]))
+def bare(loss: list[float], p: list[float], q: list[float]) -> Cells:
+    """Cells of one piece with these losses and masses, whatever the law."""
+    law, masses = LossLaw(usual_law().pieces), (np.array(p), np.array(q), np.array(p) - np.array(q))
+    return Cells(law, np.arange(float(len(loss))), np.array(loss), *masses, (len(loss),))
+
+
+@pytest.mark.parametrize("faint", [0.0, 1e-310, 1e-295, RESOLVED])
+def test_digits_that_are_not_trusted_keep_nothing_at_the_last_edge(faint: float) -> None:
+    made = discretise_above(bare([-math.inf, 690.0, math.inf], [0.5, 0.5], [1.0, faint]))
     assert made.infinite >= 0.5
     assert list(made.loss) == [690.0]
 
 
+@pytest.mark.parametrize("faint", [0.0, 1e-310, 1e-295, RESOLVED])
+def test_where_digits_are_not_trusted_a_cell_goes_to_the_end_that_is_safe(faint: float) -> None:
+    """Up from above, down from below; a mass that is trusted is split, or merged."""
+    for q, trusted in ((faint, False), (1.1 * RESOLVED, True)):
+        cells = bare([0.0, 1.0, 2.0, 3.0], [0.5, 0.5, 9 * RESOLVED], [0.5, 1e-310, q])
+        above, below = discretise_above(cells), discretise_below(cells)
+        assert above.loss[-1] == 3.0
+        share = (9.0 - 1.1 * math.exp(2.0)) / 9.0 / -math.expm1(-1.0) if trusted else 1.0
+        assert math.exp(above.log_mass[-1]) == pytest.approx(9 * RESOLVED * share, rel=1e-11, abs=0.0)
+        assert list(below.loss) == pytest.approx([0.0, 1.0, math.log(9.0 / 1.1) if trusted else 2.0], rel=1e-12)
+
+
+def test_the_lightest_outcomes_are_left_out_from_below_alone() -> None:
+    for light, kept in ((DROPPED, 0), (2 * DROPPED, 1)):
+        cells = bare([0.0, 1.0, 2.0], [1.0, light], [1.0, 1e-280])
+        cells = replace(cells, law=LossLaw(cells.law.pieces, (Atom(0.5, light, light),)))
+        assert discretise_below(cells).loss.size == 1 + 2 * kept
+        assert discretise_above(cells).loss[-1] == 0.5
+
+
+@pytest.mark.parametrize("mass", [1.0 - 1e-9, 1.0, 1.0 + 1e-9])
+def test_masses_may_be_off_by_a_billionth(mass: float) -> None:
+    module._check_total(mass, exact=True)
+    further = math.nextafter(mass, -1.0 if mass < 1.0 else 2.0)
+    if mass != 1.0:
+        with pytest.raises(NotCertifiedError, match="instead of 1"):
+            module._check_total(further, exact=True)
+
+
 def test_losses_out_of_order_by_rounding_are_put_in_order() -> None:
-    x, mass = np.arange(4.0), np.ones(3) / 3
-    for loss, increasing in (([0.0, 1.0, 1.0 - 1e-16, 2.0], True), ([2.0, 1.0 - 1e-16, 1.0, 0.0], False)):
-        ordered, *_ = Cut(x, np.array(loss), mass, mass, 0.0 * mass, increasing).ordered()
-        assert list(ordered) == [0.0, 1.0, 1.0, 2.0]
+    """Neighbouring points so close that their losses differ by less than they are rounded by."""
+    x = -2.3 + np.arange(3000) * 2.0**-51
+    for law in (usual_law(1.0), usual_law(1.0).reversed()):
+        piece = law.pieces[1]
+        loss = piece.loss(x)
+        assert (np.diff(loss if piece.increasing else loss[::-1]) < 0).any()
+        made = cuts(cut(law, [x] * 3))[1]
+        assert made.x.size == 3002
+        assert (np.diff(made.loss) >= 0).all()
 
 
 @pytest.mark.parametrize("seed", range(12))
@@ -123,16 +164,25 @@ def test_edges_are_put_in_order_and_those_outside_are_left_out() -> None:
     law = loss_law(CappedPoisson(100, 0.5, 60), 1.0, Adjacency.ZERO_OUT, Analysis.REFINED)
     bounded = next(i for i, piece in enumerate(law.pieces) if math.isfinite(piece.high))
     edges = [np.array([3.0, 1.0, 0.25, 0.25, -2.0, 700.0]) for _ in law.pieces]
-    made = cut(law, edges).cuts[bounded]
+    made = cuts(cut(law, edges))[bounded]
     high = law.pieces[bounded].high
-    assert list(made.x) == [-math.inf, *[x for x in (-2.0, 0.25, 1.0, 3.0) if x < high], high]
-    jumbled = cut(law, [np.array([-2.0, 0.25, -1.0]) for _ in law.pieces]).cuts[bounded]
-    assert list(jumbled.x) == [-math.inf, -2.0, -1.0, *[x for x in (0.25,) if x < high], high]
+    assert sorted(made.x) == [-math.inf, *[x for x in (-2.0, 0.25, 1.0, 3.0) if x < high], high]
+    jumbled = cuts(cut(law, [np.array([-2.0, 0.25, -1.0]) for _ in law.pieces]))[bounded]
+    assert sorted(jumbled.x) == [-math.inf, -2.0, -1.0, *[x for x in (0.25,) if x < high], high]
+    twice = cuts(cut(law, [np.array([-2.0, 0.25, 0.25]) for _ in law.pieces]))[bounded]
+    assert sorted(twice.x) == [-math.inf, -2.0, *[x for x in (0.25,) if x < high], high]
     with pytest.raises(ValueError, match="shorter"):
         cut(law, edges[:-1])
-    loss, p, _, _ = made.ordered()
-    assert (np.diff(loss) >= 0).all()
-    assert p.sum() == pytest.approx(float(law.pieces[bounded].masses(made.x[[0, -1]])[0][0]), rel=1e-12)
+    assert (np.diff(made.loss) >= 0).all()
+    assert made.p.sum() == pytest.approx(float(law.pieces[bounded].masses(np.sort(made.x)[[0, -1]])[0][0]), rel=1e-12)
+
+
+def test_no_mass_lies_between_the_pieces() -> None:
+    cells = equal_cells(usual_law(0.7), 9.0, 0.2)
+    assert len(cells.ends) == len(cells.law.pieces) == 3
+    for end in cells.ends[:-1]:
+        assert cells.p[end - 1] == cells.q[end - 1] == cells.d[end - 1] == 0.0
+    assert cells.ends[-1] == cells.x.size == cells.loss.size == cells.p.size + 1
 
 
 def test_exchanging_p_and_q_exchanges_the_cells() -> None:
@@ -140,12 +190,13 @@ def test_exchanging_p_and_q_exchanges_the_cells() -> None:
     cells = equal_cells(law, 9.0, 0.2)
     back = cells.reversed()
     assert back.law == law.reversed()
-    direct = cut(law.reversed(), [one.x[1:-1] for one in cells.cuts])
-    for one, other in zip(back.cuts, direct.cuts, strict=True):
-        assert one.increasing == other.increasing
+    direct = cut(law.reversed(), [np.sort(one.x)[1:-1] for one in cuts(back)])
+    assert back.ends == direct.ends
+    for one, other in zip(cuts(back), cuts(direct), strict=True):
         assert list(one.x) == list(other.x)
         assert one.p == pytest.approx(other.p, rel=1e-12, abs=1e-300)
         assert one.q == pytest.approx(other.q, rel=1e-12, abs=1e-300)
+        assert one.d == pytest.approx(other.d, rel=1e-9, abs=1e-15)
         assert one.loss == pytest.approx(other.loss, rel=1e-9, abs=1e-12)
 
 
@@ -163,10 +214,9 @@ def test_what_underflows_counts_as_infinite_above_and_not_at_all_below() -> None
 @pytest.mark.parametrize("share", [math.nan, 0.5, 1.5])
 def test_a_lost_or_a_doubled_cell_is_refused(share: float) -> None:
     cells = equal_cells(usual_law(), 9.0, 0.1)
-    one = cells.cuts[0]
-    p = one.p.copy()
+    p = cells.p.copy()
     p[int(np.argmax(p))] *= share
-    broken = Cells(cells.law, [Cut(one.x, one.loss, p, one.q, one.d, one.increasing), *cells.cuts[1:]])
+    broken = replace(cells, p=p)
     with pytest.raises(NotCertifiedError, match=r"have mass .* instead of 1"):
         discretise_above(broken)
     if share == 0.5:  # less mass is allowed below

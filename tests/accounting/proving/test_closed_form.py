@@ -15,6 +15,7 @@ from filet.accounting.proving.cells import Discrete
 from filet.accounting.proving.closed_form import Gaussian, HullStep, OneStep, gaussian_log_delta
 from filet.accounting.proving.loss_law import LossLaw
 from filet.accounting.proving.theorems import loss_law
+from filet.accounting.searching.crossings import crossings
 
 
 def exact_gaussian(mu: float, epsilon: float) -> mp.mpf:
@@ -78,6 +79,28 @@ def test_where_rounding_could_take_a_tenth_of_a_tail_nothing_is_known() -> None:
     assert (lower[0], upper[0]) == (0.0, 1.0)
 
 
+@pytest.mark.parametrize(("mu", "epsilon"), [(1e-3, 1e-3), (0.5, 1.0), (7.0, 40.0), (118.0, 7500.0)])
+def test_two_epsilons_prove_a_bracket_if_delta_clears_its_error(mu: float, epsilon: float) -> None:
+    form, exact = Gaussian(mu**2, mu**2), float(exact_gaussian(math.sqrt(mu**2), epsilon))
+    off = 1e-9 + 8 * 2.0**-53 * (epsilon / mu + mu) * (abs(epsilon / mu - mu / 2) + 1)  # what the form allows for
+    for share, proven in ((1.2, True), (0.8, False)):
+        assert form.bracket(exact * (1 - share * off), epsilon, math.inf).lower == (epsilon if proven else 0.0)
+        assert form.bracket(exact * (1 + share * off), 0.0, epsilon).upper == (epsilon if proven else math.inf)
+    rough = Gaussian(0.9 * mu**2, 1.1 * mu**2)
+    least, most = (float(exact_gaussian(math.sqrt(v) * mu, epsilon)) for v in (0.9, 1.1))
+    for delta in (0.99 * least, 1.01 * least, 0.99 * most, 1.01 * most):
+        assert rough.bracket(delta, epsilon, epsilon) == (
+            epsilon if delta < least else 0.0,
+            epsilon if delta > most else math.inf,
+        )
+
+
+def test_a_bracket_of_what_is_vague_or_without_a_shift_is_whole_or_nothing() -> None:
+    vague = Gaussian(9e28, 9e28)
+    assert vague.bracket(0.9, 4.5e28, 4.5e28) == vague.bracket(0.1, 4.5e28, 4.5e28) == (0.0, math.inf)
+    assert Gaussian(0.0, 0.0).bracket(1e-300, 1.0, 1.0) == (0.0, 1.0)
+
+
 def test_without_a_shift_nothing_is_lost() -> None:
     assert gaussian_log_delta(0.0, 0.0) == -math.inf
 
@@ -85,19 +108,19 @@ def test_without_a_shift_nothing_is_lost() -> None:
 def test_one_step_is_its_profile_with_every_error_outward() -> None:
     law, epsilon = usual_law(), np.array([0.0, 0.2, 1.0, 50.0])
     rough = LossLaw(law.pieces, law.atoms, 1e-9, 1e-6)
-    value, error = rough.profile(epsilon)
-    lower, upper = OneStep(rough).delta_bounds(epsilon)
+    value, error = rough.profile(epsilon, crossings)
+    lower, upper = OneStep(rough, crossings).delta_bounds(epsilon)
     assert (lower == np.maximum(value * (1 - 1e-12 - 20e-6) - error, 0.0)).all()
     assert (upper == value * (1 + 1e-12 + 20e-6) + error + 1e-9 + UNDERFLOW).all()
-    assert UNDERFLOW <= float(OneStep(law).delta_bounds(np.array([1e5]))[1][0]) < 1e-290
+    assert UNDERFLOW <= float(OneStep(law, crossings).delta_bounds(np.array([1e5]))[1][0]) < 1e-290
     assert (lower[:3] < upper[:3]).all()
     part = LossLaw(law.pieces, law.atoms, 1e-9, 1e-6, whole=False)  # lost weights could lower its losses
-    assert (OneStep(part).delta_bounds(epsilon)[0] == 0.0).all()
-    assert (OneStep(part).delta_bounds(epsilon)[1] == upper).all()
+    assert (OneStep(part, crossings).delta_bounds(epsilon)[0] == 0.0).all()
+    assert (OneStep(part, crossings).delta_bounds(epsilon)[1] == upper).all()
     unknown = LossLaw(law.pieces, law.atoms, 1e-9, math.inf)  # no number is left to speak of
-    assert [one.tolist() for one in OneStep(unknown).delta_bounds(epsilon[:3])] == [[0.0] * 3, [1.0] * 3]
+    assert [one.tolist() for one in OneStep(unknown, crossings).delta_bounds(epsilon[:3])] == [[0.0] * 3, [1.0] * 3]
     lost = LossLaw(law.pieces, law.atoms, 1.0)
-    assert (OneStep(lost).delta_bounds(epsilon)[1] == 1.0).all()
+    assert (OneStep(lost, crossings).delta_bounds(epsilon)[1] == 1.0).all()
 
 
 @pytest.mark.parametrize(("p", "epsilon"), [(0.9, 709.9), (0.9, 713.0), (0.99, 711.5), (0.5, 720.0)])
@@ -116,7 +139,7 @@ def test_one_step_with_a_huge_epsilon_has_the_right_delta(p: float, epsilon: flo
         rest = (1 - rate) * mp.ncdf(-x)
         exact = float(rest + rate * mp.ncdf(m - x) - a * (rest + rate * mp.ncdf(-x - m)))
     with np.errstate(over="ignore"):  # as runs do
-        lower, upper = OneStep(law).delta_bounds(np.array([epsilon]))
+        lower, upper = OneStep(law, crossings).delta_bounds(np.array([epsilon]))
     assert float(lower[0]) * (1 - 1e-9) <= exact <= float(upper[0]) * (1 + 1e-9)
 
 

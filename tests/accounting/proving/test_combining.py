@@ -11,6 +11,7 @@ import pytest
 from scipy.special import ndtr, ndtri
 
 from filet import Bounds
+from filet._rounding import UNIT
 from filet.accounting.proving.closed_form import gaussian_log_delta
 from filet.accounting.proving.combining import added, chance, exposed, power, squared_shift, union_cost, worse
 
@@ -50,6 +51,7 @@ def test_squared_shifts_are_added_and_rounded_outward(releases: list[tuple[float
     assert exact * (1 - Fraction(2e-15)) < Fraction(found.lower) < exact * (1 - Fraction(2e-16))
     assert exact * (1 + Fraction(2e-16)) < Fraction(found.upper) < exact * (1 + Fraction(2e-15))
     assert squared_shift([]) == Bounds(0.0, 0.0)
+    assert squared_shift([(0.5, 1)]) == Bounds(4 * (1 - 8 * UNIT), 4 * (1 + 8 * UNIT))  # nothing but the margin
 
 
 def test_outcomes_that_count_fully_add_to_the_upper_bound_and_raise_the_lower() -> None:
@@ -110,5 +112,6 @@ def test_several_rates_are_answered_as_each_alone_and_far_points_say_nothing() -
     rates = np.array([1e-9, 0.01, 0.3, 0.9])
     together = power(rates, table(1.0), table(2.0))
     assert together.tolist() == [power(rate, table(1.0), table(2.0)) for rate in rates.tolist()]
-    far = [(701.0, 0.0)]
+    far, last = [(701.0, 0.0)], [(700.0, 0.25)]
     assert power(rates, far, far).tolist() == [1.0] * 4
+    assert power(0.0, last, last) == pytest.approx(0.25, rel=1e-14)

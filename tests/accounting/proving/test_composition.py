@@ -62,6 +62,16 @@ def test_blocks_hold_all_laws_in_their_order_whatever_their_size(monkeypatch: py
         assert np.isneginf(log_mass[law.loss.size :]).all()
 
 
+def test_blocks_hold_as_many_laws_as_they_may(monkeypatch: pytest.MonkeyPatch) -> None:
+    ten = Discrete(np.zeros(10), np.full(10, -math.log(10)), 0.0, 0.0)
+    monkeypatch.setattr(module, "_BLOCK", 60)
+    made = blocks([(ten, 1)] * 14)
+    assert [block.steps.size for block in made] == [6, 6, 2]
+    whole = Composition(made)  # without a cap nothing is made anew
+    assert all(one is other for one, other in zip(whole.small, made, strict=True))
+    assert whole.big == []
+
+
 def test_a_block_is_not_much_larger_than_its_share_when_a_short_law_comes_first() -> None:
     short = Discrete(np.zeros(2), np.log([0.5, 0.5]), 0.0, 0.0)
     long = Discrete(np.zeros(5_000), np.full(5_000, -math.log(5_000)), 0.0, 0.0)
@@ -105,7 +115,13 @@ def test_slices_of_a_block_change_nothing(monkeypatch: pytest.MonkeyPatch, jump:
         sliced = Composition(made, 0.3, cap, jump)
         assert [rows.stop - rows.start for rows in sliced.tilted(0.7)[0].slices(40)] == [3] * 4
         assert sliced.log_mgf(TILTS) == pytest.approx(log_mgf, rel=1e-14)
+        (tilted,) = sliced.tilted(0.7)
+        assert [rows.stop - rows.start for rows in tilted.slices(500)] == [1] * 12  # more than fit: one by one
+        assert tilted.rows(slice(0, 12)) is tilted
         found = sliced.spectrum(0.7, 0.2, 40)
+        monkeypatch.setattr(module, "_BLOCK", made[0].loss.size)  # four tilts of eleven
+        many = np.linspace(0.0, 5.0, 11)
+        assert sliced.log_mgf(many) == pytest.approx([float(whole.log_mgf(many[i : i + 1])[0]) for i in range(11)])
     assert (found.log_scale, found.centre) == pytest.approx((spectrum.log_scale, spectrum.centre), rel=1e-14)
     assert (np.abs(found.values - spectrum.values) <= 1e-13).all()
     assert found.rounding == pytest.approx(spectrum.rounding, rel=1e-9)
@@ -122,7 +138,8 @@ def test_a_phase_without_losses_below_the_cap_leaves_nothing_or_a_refusal() -> N
     with np.errstate(all="ignore"):
         none = Composition(blocks(mixed((3, 1))), 0.0, 1.0)
         assert (none.log_mgf(TILTS) == -math.inf).all()
-        spectrum = none.spectrum(0.5, 0.1, 20)
+        with np.errstate(divide="warn"):
+            spectrum = none.spectrum(0.5, 0.1, 20)
         values = spectrum.values * math.exp(spectrum.log_scale)
         assert not (np.isfinite(values) & (values != 0.0)).any()
         for steps in (1, 2):
@@ -173,6 +190,50 @@ def test_the_transform_of_a_jump_is_that_of_all_sums_with_one_loss_above_the_cap
     exact = sum(np.prod([transform(law, i == k) for i, law in enumerate(steps)], axis=0) for k in range(len(steps)))
     found = spectrum.values * np.exp(spectrum.log_scale + 1j * z.imag * spectrum.centre)
     assert (np.abs(found - exact) <= (spectrum.rounding + 1e-14) * math.exp(spectrum.log_scale)).all()
+
+
+@pytest.mark.parametrize("count", [1, 2, 3])
+def test_a_jump_at_very_few_frequencies_is_that_at_more(count: int) -> None:
+    composition = Composition(blocks([(FEW, 2), (OTHER, 3)]), 0.2, 0.05, jump=True)
+    few, more = (composition.spectrum(0.7, 0.2, number) for number in (count, 9))
+    assert few.values == pytest.approx(more.values[:count], abs=1e-13)
+    assert (few.log_scale, few.centre) == (more.log_scale, more.centre)
+
+
+def test_releases_alone_have_no_jump() -> None:
+    found = Composition([], 0.5, 0.3, jump=True).spectrum(0.7, 0.2, 5)
+    assert found.log_scale == pytest.approx(0.25 * (0.49 + 0.7))
+    assert (found.values == 0.0).all()
+    alone = Composition([], 0.5)
+    assert (alone.total_steps, alone.rows) == (1.0, 1)
+
+
+def test_the_last_answer_is_kept_for_those_who_ask_again() -> None:
+    whole, tilts = Composition(blocks([(FEW, 2)])), np.array([0.5, 2.0])
+    first = whole.log_mgf(tilts)
+    assert whole.log_mgf(tilts) is first
+    assert list(whole.log_mgf(2.0 * tilts)) == list(Composition(blocks([(FEW, 2)])).log_mgf(2.0 * tilts))
+    kept = whole.tilted(0.7)
+    assert whole.tilted(0.7) is kept
+    assert whole.tilted(0.8) is not kept
+
+
+@pytest.mark.parametrize("seed", [0, 2, 4])  # masses that add up to one, and to a rounding more or less
+def test_steps_that_drown_in_their_roundings_prove_nothing_and_warn_of_nothing(seed: int) -> None:
+    law = phases(seed, 1)[0][0]
+    found = Composition(blocks([(law, 10**20)])).spectrum(0.7, 0.1, 3)
+    assert found.rounding[0] == math.inf
+    assert np.isfinite(found.values).all()
+
+
+def test_phases_share_the_samples_of_a_look_for_decay(monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = Composition(blocks([(FEW, 4000), (OTHER, 4000), (SMALL, 4000)]))
+    spacing = 0.25 / max(float(one.spread.max()) for one in whole.tilted(0.7))
+    for samples, looks in ((90, False), (110, True)):
+        monkeypatch.setattr(module, "_MOST_SAMPLES", 3 * 100)
+        cut, bound = whole.decays_after(0.7, spacing * 10_000 / samples, 1e-3)
+        assert (cut < spacing * 10_000 / samples) is looks
+        assert bound == 1.0 or looks
 
 
 @pytest.mark.parametrize("jump", [False, True])
@@ -332,15 +393,38 @@ def test_a_loss_at_the_very_cap_is_below_it_and_counted_once(cap: float) -> None
     with np.errstate(all="ignore"):
         jump = Composition(made, 0.0, cap, jump=True)
     for whole, small, big in zip(made, jump.small, jump.big, strict=True):
-        low, high = np.isfinite(small.log_mass), np.isfinite(big.log_mass)
-        assert not (low & high).any()
-        assert ((low | high) == np.isfinite(whole.log_mass)).all()
-        assert (low == (np.isfinite(whole.log_mass) & (whole.loss <= cap))).all()
+        for row in range(whole.steps.size):
+            low, high, every = (outcomes(part, row) for part in (small, big, whole))
+            assert low == [(loss, mass) for loss, mass in every if loss <= cap]
+            assert high == [(loss, mass) for loss, mass in every if loss > cap]
 
 
-@pytest.mark.parametrize("turn", [0.49, 0.51, 1.4])
+def outcomes(block: Block, row: int) -> list[tuple[float, float]]:
+    """Losses and log-masses of one phase, without those of no mass."""
+    some = np.isfinite(block.log_mass[row])
+    return sorted(zip(block.loss[row, some].tolist(), block.log_mass[row, some].tolist(), strict=True))
+
+
+@pytest.mark.parametrize("band", [(-1.0, 0.3), (0.3, 0.9), (0.1, math.inf), (2.0, 3.0)])
+def test_a_jump_may_be_asked_to_lie_within_a_band(band: tuple[float, float]) -> None:
+    made, cap = blocks([(FEW, 2), (OTHER, 3)]), 0.1
+    with np.errstate(all="ignore"):
+        jump = Composition(made, 0.0, cap, True, band)
+        c = np.array([0.3, 1.7])
+        value = jump.log_mgf(c)
+    for whole, big in zip(made, jump.big, strict=True):
+        for row in range(whole.steps.size):
+            inside = [one for one in outcomes(whole, row) if max(cap, band[0]) < one[0] <= band[1]]
+            assert outcomes(big, row) == inside
+    if band[0] <= cap:  # with what lies above the band it is the whole jump
+        with np.errstate(all="ignore"):
+            rest = Composition(made, 0.0, cap, True, (band[1], math.inf)).log_mgf(c)
+        assert np.logaddexp(value, rest) == pytest.approx(Composition(made, 0.0, cap, jump=True).log_mgf(c))
+
+
+@pytest.mark.parametrize("turn", [0.49, 0.5, 0.51, 1.4])
 def test_only_losses_that_turn_by_half_a_radian_at_most_go_through_the_series(turn: float) -> None:
-    count = 1000
+    count = 1025
     law = Discrete(np.array([-1.0, 1.0]), np.log([0.5, 0.5]), 0.0, 0.0)
     (one,) = Composition(blocks([(law, 1)])).tilted(0.0)
     spacing = turn / (count - 1)
@@ -350,8 +434,24 @@ def test_only_losses_that_turn_by_half_a_radian_at_most_go_through_the_series(tu
     assert (np.abs(values[0] - exact) <= own[0] + 16 * UNIT).all()
 
 
-def test_near_zero_the_modulus_is_bounded_by_moments() -> None:
+@pytest.mark.parametrize(("rows", "count"), [(1, 512), (7, 512), (8, 8_000)])
+def test_few_frequencies_are_reached_by_multiplication_and_of_several_phases_more(rows: int, count: int) -> None:
+    (one,) = Composition(blocks([(FEW, 1)] * rows)).tilted(0.7)
+    assert (one.transform(1e-3, count)[1] == transform.powers_error(3, count)).all()
+    assert (one.transform(1e-3, count + 1)[1] <= TRANSFORM_ERROR).all()
+
+
+def test_a_transform_is_off_by_its_own_error_and_sixteen_units(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "UNIT", 1e-6)
+    (one,) = Composition(blocks([(FEW, 1), (OTHER, 2)])).tilted(0.7)
+    found = one.error(np.array([0.0, 1e5]), np.array([0.0, 1e-3]))
+    assert found == pytest.approx(np.array([[0.0], [1e-3]]) + 16e-6 + np.outer(one.slope, [0.0, 1e5]), rel=1e-12)
+
+
+@pytest.mark.parametrize("unit", [UNIT, 1e-9])  # and one that is far worse, so that it is seen
+def test_near_zero_the_modulus_is_bounded_by_moments(monkeypatch: pytest.MonkeyPatch, unit: float) -> None:
     """(1 - a v^2 + b v^4)^2 + (far v + k v^3)^2, without the term that lowers it; largest at an end."""
+    monkeypatch.setattr(module, "UNIT", unit)
     rng = np.random.default_rng(5)
     loss = np.concatenate([rng.normal(size=30), [3.0, -4.0, 9.0]])
     law = Discrete(loss, np.log(rng.dirichlet(np.ones(33))), 0.0, 0.0)
@@ -365,7 +465,7 @@ def test_near_zero_the_modulus_is_bounded_by_moments() -> None:
             far, v = 1.4 * float(weights[~near] @ x[~near]), module._NEAR_ZERO
             square = (1 - a * v**2 + b * v**4) ** 2 + (far * v + k * v**3) ** 2 + 2 * a * b * v**6
             bound = np.maximum(np.sqrt(square + 2e-11 * a * v**2), np.sqrt(square[-1] + 2e-11 * a))
-            assert found[row] == pytest.approx(bound + 16 * UNIT, rel=4e-16, abs=0.0)
+            assert found[row] == pytest.approx(bound + 16 * unit, rel=4e-16, abs=0.0)
             modulus = np.abs(np.exp(1j * np.outer(end * v, one.away[row])) @ weights)
             assert (modulus <= found[row]).all()
     assert (near.sum(), (~near).sum()) != (near.size, 0) or far == 0.0

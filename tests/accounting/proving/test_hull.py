@@ -52,7 +52,7 @@ def test_the_law_dominates_whatever_lies_below_all_chords(seed: int) -> None:
     for _ in range(12):
         loss, part = some_values(rng)
         for at, value in ((loss, part), reverse(loss, part)):
-            kept, hull = vertices(at, value)
+            kept, hull, _ = vertices(at, value)
             if not kept.size:
                 continue
             law = dominating(at, value)
@@ -69,7 +69,7 @@ def test_the_law_dominates_whatever_lies_below_all_chords(seed: int) -> None:
 @pytest.mark.parametrize("seed", range(8))
 def test_values_lie_above_their_hull_and_vertices_on_it(seed: int) -> None:
     loss, part = some_values(np.random.default_rng(100 + seed))
-    kept, hull = vertices(loss, part)
+    kept, hull, _ = vertices(loss, part)
     assert np.isin(kept, loss).all()
     whole = np.where(loss < 0, -np.expm1(np.minimum(loss, 0.0)), 0.0) + part
     line = np.interp(np.exp(loss), np.append(0.0, np.exp(kept)), np.append(1.0, hull))  # constant after the last
@@ -93,7 +93,7 @@ def test_nodes_that_prove_nothing_are_left_out() -> None:
     """Values of one and more, infinite ones, losses beyond what floats resolve, and whatever rises after the minimum."""
     loss = np.array([-700.0, 0.0, 0.5, 1.0, 2.0, 3.0, 650.0])
     part = np.array([1e-9, 0.4, math.inf, 0.1, 0.01, 0.02, 1e-320])
-    kept, hull = vertices(loss, part)
+    kept, hull, _ = vertices(loss, part)
     assert list(kept) == [0.0, 1.0, 2.0]
     assert list(hull) == [0.4, 0.1, 0.01]
     law = dominating(loss, part)
@@ -105,6 +105,9 @@ def test_nodes_with_too_few_digits_and_nodes_on_a_chord_are_no_vertices() -> Non
         ([0.0, 1.0], [0.4, 1e-300], [0.0]),  # nearly denormal
         ([0.0, 100.0], [0.4, math.exp(-550.0)], [0.0]),  # so is its mass under Q
         ([0.0, 100.0], [0.4, math.exp(-500.0)], [0.0, 100.0]),
+        ([0.0], [math.exp(-619.5)], [0.0]),
+        ([0.0, 1.0], [0.4, 0.0], [0.0]),  # no mass at all
+        ([0.0, 600.0, 600.5], [0.4, 1e-5, 1e-6], [0.0, 600.0]),  # the largest loss
         ([0.0, 1.0], [0.4, 0.4], [0.0]),  # no lower than the last
         ([0.0, math.log(2.0)], [0.75, 0.5], [math.log(2.0)]),  # on the chord from (0, 1)
     ):
@@ -116,7 +119,7 @@ def test_values_are_rounded_up() -> None:
     rng = np.random.default_rng(3)
     for _ in range(300):
         loss, part = -float(10 ** rng.uniform(-18, 1)), float(10 ** rng.uniform(-18, -0.5))
-        kept, hull = vertices(np.array([loss]), np.array([part]))
+        kept, hull, _ = vertices(np.array([loss]), np.array([part]))
         if kept.size:
             with mp.workdps(60):
                 exact = -mp.expm1(mpf(loss)) + mpf(part)
@@ -125,10 +128,10 @@ def test_values_are_rounded_up() -> None:
 
 def test_masses_are_raised_by_the_rounding_of_their_logarithms() -> None:
     loss, part = np.array([-20.0, 0.0, 250.0]), np.array([1e-30, 0.3, 1e-100])
-    law, (kept, hull) = dominating(loss, part), vertices(loss, part)
+    law, (kept, hull, _) = dominating(loss, part), vertices(loss, part)
     assert list(kept) == [-20.0, 0.0, 250.0]
     spare = 8 * UNIT * (float(np.abs(law.log_mass).max()) + 500.0 + 32.0)
-    assert law.infinite / hull[-1] - 1.0 == pytest.approx(spare, rel=0.01, abs=0.0)
+    assert law.infinite / hull[-1] - 1.0 == pytest.approx(spare, rel=0.0, abs=4 * UNIT)
     assert law.weight_error == 0.0
     assert law.whole
 
@@ -143,6 +146,8 @@ def test_the_rounding_of_a_profile_is_taken_off() -> None:
             off = float((exact - mpf(profile(law)[2])) / exact)
         error = UNIT * (size + 16.0) + 2 * law.loss.size * EXTENDED_UNIT
         assert off == pytest.approx(error, abs=12 * UNIT)
+    sure = Discrete(np.zeros(1), np.zeros(1), 0.0, 0.0)  # one outcome, whose numbers are all exact
+    assert profile(sure)[2] == 1.0 - (16 * UNIT + 2 * EXTENDED_UNIT)
 
 
 def test_the_profile_of_a_law_is_summed_from_below() -> None:
@@ -165,7 +170,7 @@ def test_hulls_are_convex_and_fall_and_their_laws_dominate(
     loss = np.log1p(p * np.expm1(np.linspace(-3.0, 2 / sigma**2 + 8 / sigma, 300)))
     part = lending.part(step, loss, *choose(step).at(loss))
     for at, value in ((loss, part), reverse(loss, part)):
-        kept, hull = vertices(at, value)
+        kept, hull, _ = vertices(at, value)
         slopes = np.diff(np.append(1.0, hull)) / np.diff(np.append(0.0, np.exp(kept)))
         assert (np.diff(slopes) > -1e-13).all()
         assert (slopes < 0).all()
@@ -196,10 +201,11 @@ def test_the_excess_survives_where_one_minus_a_would_hide_it() -> None:
 def test_a_law_below_its_values_is_refused() -> None:
     step = cases.make(400, 0.1, 41, 0.7, "zero-out")
     loss = np.log1p(0.1 * np.expm1(np.linspace(-3.0, 10.0, 100)))
-    kept, hull = vertices(loss, lending.swap_part(step, loss))
+    kept, hull, _ = vertices(loss, lending.swap_part(step, loss))
     law = dominating(loss, lending.swap_part(step, loss))
     check(law, kept, hull)
     assert (profile(law)[1] >= hull).all()
+    check(law, kept, profile(law)[1])  # not above, so not short
     lighter = replace(law, log_mass=np.where(np.arange(kept.size) == 40, law.log_mass - 1e-9, law.log_mass))
     for broken in (lighter, replace(law, infinite=0.0), replace(law, log_mass=law.log_mass + math.nan)):
         with pytest.raises(NotCertifiedError, match="please report"):
@@ -215,6 +221,21 @@ def test_a_law_below_its_values_is_refused() -> None:
         check(replace(law, log_mass=law.log_mass + 1e-6), kept, hull)  # a law heavier than one is no law
     with pytest.raises(NotCertifiedError, match="short by nan"):
         check(law, kept[:-1], hull[:-1])
+
+
+def test_a_law_of_mass_one_is_a_law() -> None:
+    law = Discrete(np.zeros(1), np.log([0.5]), 0.5, 0.0)
+    while profile(law)[2] < 1.0:
+        law = replace(law, infinite=math.nextafter(law.infinite, 1.0))
+    assert profile(law)[2] == 1.0
+    check(law, law.loss, np.zeros(1))
+    law = replace(law, infinite=law.infinite + 0.99999e-9)
+    while profile(law)[2] < 1.0 + 1e-9:
+        check(law, law.loss, np.zeros(1))
+        law = replace(law, infinite=math.nextafter(law.infinite, 1.0))
+    assert profile(law)[2] == 1.0 + 1e-9
+    with pytest.raises(NotCertifiedError, match="please report"):
+        check(law, law.loss, np.zeros(1))
 
 
 def test_a_profile_without_losses_is_refused() -> None:

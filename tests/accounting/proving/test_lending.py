@@ -16,6 +16,7 @@ from tests.reference import lending as reference
 
 from filet import Adjacency
 from filet._binomial import CapWeights, cap_weights
+from filet._rounding import LEAST_LIGHT
 from filet.accounting.proving import lending
 from filet.accounting.proving.lending import Step
 from filet.accounting.searching.lending_shares import choose
@@ -125,7 +126,7 @@ def test_the_top_is_above_its_50_digits_for_weights_that_count_as_exact(replaced
         one = [np.array([v]) for v in (c, M, top2, theta)]
         base, rise = lending.top(step, one[0], one[1], one[2] if replaced else None, one[3])
         with mp.workdps(200):
-            exact = reference.top(step.n, step.cap, mpf(c), mpf(M), mpf(theta), mpf(top2), mpf(step.sigma), tangents=2)
+            exact = reference.top(step.n, step.cap, mpf(c), mpf(M), mpf(theta), mpf(top2), mpf(step.sigma))
         ours = float(base[0] + rise[0])
         assert mpf(ours) * (1 + mpf(2) ** -50) >= exact, (step, c, M, theta, top2)
         tight += float(ours / exact - 1) < 1e-10
@@ -148,6 +149,7 @@ def test_steps_side_by_side_are_bounded_as_each_alone(adjacency: str) -> None:
             own = bound(step, nodes[number], np.split(share, ends)[number], np.split(tilt, ends)[number])
             assert together[number] == pytest.approx(own, rel=1e-12)
     assert lending.stacked(steps, [1, 1, 1, 1], 99).lenders == 14  # no more than the smallest cap allows
+    assert lending.stacked(steps[:1], [2], 6).sigma.tolist() == [0.8, 0.8]
     with pytest.raises(NotCertifiedError):
         lending.stacked([steps[0], replace(steps[1], lenders=1)], [1, 1], 0)
 
@@ -203,12 +205,16 @@ def test_where_concavity_is_not_known_the_top_is_bounded_by_distances_alone() ->
     c, mass, theta = np.array([1e-2]), np.array([6e-3]), np.array([0.3])
     m, kappa = step.draws
     away = kappa * 0.3 / math.sqrt(m)
-    for edge, known in ((1.9, False), (1.8, False), (1.5, True)):  # known up to the square root of 3
+    last = math.sqrt(3.0)  # known up to it, but for the rounding of an edge
+    for edge, known in ((1.9, False), (1.8, False), (last - 2e-9, False), (last - 5e-9, True), (1.5, True)):
         top2 = c * math.exp(-(edge - 0.5))
         (_, rise), (_, found) = (lending.top(step, c, mass, top2, one) for one in (0.0 * theta, theta))
         sure = rise[0] + mass[0] * (away + away * away) / (4.0 * math.sqrt(2 * math.pi))
         assert (found[0] < sure * (1 - 1e-3)) == known
         assert found[0] <= sure * (1 + 1e-12)
+    for top2, equal in ((c * math.exp(-3.0), c), (0.0 * c, 2.0 * c)):  # and where M is at least c, wherever the edge is
+        (_, rise), (_, found) = (lending.top(step, c, equal, top2, one) for one in (0.0 * theta, theta))
+        assert found[0] < (rise[0] + equal[0] * (away + away * away) / (4.0 * math.sqrt(2 * math.pi))) * (1 - 1e-3)
 
 
 # --- order and limits ---
@@ -244,6 +250,16 @@ def test_weights_without_digits_and_as_many_lenders_as_places_are_refused() -> N
     for error, lenders in ((2e-3, 5), (1e-9, 15), (1e-9, 0)):
         with pytest.raises(NotCertifiedError, match="use the swap analysis"):
             Step(40, 0.3, 15, 1.0, Adjacency.ADD_REMOVE, replace(v, error=error), lenders)
+
+
+def test_noise_errors_and_weights_up_to_their_limits_are_let_in() -> None:
+    v = replace(cap_weights(40, 0.3, 15), error=1e-3, w=LEAST_LIGHT)
+    assert all(lending.lendable(v, sigma) for sigma in (0.01, 1.0, 1e8))
+    assert not any(lending.lendable(v, sigma) for sigma in (math.nextafter(0.01, 0.0), math.nextafter(1e8, 1e9)))
+    assert not lending.lendable(replace(v, error=math.nextafter(1e-3, 1.0)), 1.0)
+    assert not lending.lendable(replace(v, tau=math.nextafter(LEAST_LIGHT, 0.0)), 1.0)
+    with pytest.raises(NotCertifiedError, match="use the swap analysis"):
+        Step(40, 0.0, 15, 1.0, Adjacency.ADD_REMOVE, v, 1)  # nobody is ever drawn
 
 
 def test_weights_that_underflow_are_refused() -> None:
@@ -312,7 +328,7 @@ def test_no_small_data_set_violates_the_bound() -> None:
 def test_without_the_correction_small_data_sets_violate_it(monkeypatch: pytest.MonkeyPatch) -> None:
     """So the search can fail, and psi is needed: n = 3 and 4, with two others that are far apart."""
     whole = lending.top
-    monkeypatch.setattr(lending, "top", lambda step, c, m, top2, theta, *more: whole(step, c, m, top2, 0.0 * theta))
+    monkeypatch.setattr(lending, "top", lambda step, c, m, top2, theta: whole(step, c, m, top2, 0.0 * theta))
     rng = np.random.default_rng(2)
     found = set()
     for n in (3, 4):

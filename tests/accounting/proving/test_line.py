@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from types import SimpleNamespace
 
 import mpmath as mp
 import numpy as np
@@ -254,7 +255,7 @@ def test_what_smoothing_cuts_off_is_counted_to_the_letter(c: float, s: float, be
     line = Line(Composition(blocks([(ATOMS, 2)])), LinePlan(c, s, beta, period, SPLIT))
     w, (limit, bound) = 2.0 * math.pi / period, beyond_smoothing(c, s, beta)
     assert line.u == pytest.approx(w * np.arange(line.u.size))
-    assert limit <= line.u[-1] + w * 1e-9 < limit + 2 * w
+    assert limit <= line.u[-1] + w * 1e-9 < limit + w * (1 + 2e-9)
     assert line.u.size <= 100
     assert line.truncation == pytest.approx(bound * left_after(limit, w), rel=1e-9)
 
@@ -389,3 +390,46 @@ def test_the_slope_of_a_reading_is_its_derivative() -> None:
     for e in (0.2, 1.0, 1.9):
         low, high = (line.read(x).value * math.exp(line.log_unit(x) - line.log_unit(e)) for x in (e - 1e-5, e + 1e-5))
         assert line.read(e).slope == pytest.approx((high - low) / 2e-5, rel=1e-4)
+
+
+def test_the_rounding_of_sums_grows_with_their_nodes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With a unit that is far worse than it is, so that every part of the bound is seen."""
+    unit, c, s, beta, period = 1e-6, 2.0, 0.1, 80.0, 40.0
+    monkeypatch.setattr(module, "UNIT", unit)
+    line, (factor, v) = (
+        Line(Composition(blocks([(ATOMS, 1)])), LinePlan(c, s, beta, period, SPLIT)),
+        excess_factors(s, beta),
+    )
+    spectrum, z, count = line.composition.spectrum(c, 2.0 * math.pi / period, line.u.size), c + 1j * line.u, line.u.size
+    shape = np.abs(smoothing_transform(z, s, beta) / (z * (z + 1.0))) * 2.0 / period
+    assert line.rounding == pytest.approx(float(spectrum.rounding @ shape) * (1 + count * unit), rel=1e-10, abs=0.0)
+    assert line.turning == pytest.approx(float(np.abs(line.f) @ line.u) * (1 + count * unit), rel=1e-10)
+    shape = np.abs(np.exp(0.5 * v * z * z)) * factor * math.sqrt(2.0 * math.pi * v) * 2.0 / period
+    exact = float(shape @ (spectrum.rounding + np.abs(spectrum.values) * ((count + 16) * unit)))
+    exact += excess_beyond(line, beyond_smoothing(c, s, beta)[0], 0.0)
+    assert line.excess_error == pytest.approx(exact, rel=1e-9)
+
+
+def test_more_nodes_than_a_float_can_count_are_cut_to_the_most(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "_SPARE_NODES", 5)
+    monkeypatch.setattr(module, "_MOST_NODES", 5)
+    line = Line(Composition(blocks([(ATOMS, 2)])), LinePlan(1.0, 1e-152, 20.0, 1e156, SPLIT))
+    assert line.u.size == 5
+    assert line.truncation > 1.0
+
+
+def test_aliases_beyond_floats_and_of_no_number_are_infinite() -> None:
+    """Nothing is warned of, and nothing is proven."""
+    line = object.__new__(Line)
+    line.c, line.s, line.beta, line.period, line.log_scale, line.tilts = (
+        1.0,
+        0.1,
+        20.0,
+        30.0,
+        0.0,
+        np.array([0.5, 1.0, 2.0]),
+    )
+    for value, alias in ((math.nan, math.inf), (5_000.0, math.inf), (-math.inf, 0.0)):
+        line.composition = SimpleNamespace(log_mgf=lambda tilts, value=value: np.full(tilts.size, value))  # type: ignore[assignment]
+        line.sides = line._sides()
+        assert line._alias(0.3) == alias

@@ -13,8 +13,9 @@ import pytest
 
 from filet import Adjacency, Analysis, CappedPoisson
 from filet._rounding import UNIT
-from filet.accounting.proving.loss_law import Atom, LossLaw, Piece, log_interval
+from filet.accounting.proving.loss_law import Atom, LossLaw, Piece, cell_masses, log_interval, losses
 from filet.accounting.proving.theorems import loss_law
+from filet.accounting.searching.crossings import crossings
 
 
 def random_pieces(count: int) -> Iterator[Piece]:
@@ -85,6 +86,14 @@ def exact_profile(piece: Piece, epsilon: float) -> tuple[mp.mpf, mp.mpf]:
     return d - (a - 1) * q, change + (a - 1) * q if epsilon < 0.5 else p + a * q
 
 
+def threshold(piece: Piece, epsilon: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    return piece.threshold(epsilon, crossings(piece, epsilon))
+
+
+def profile(piece: Piece, epsilon: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    return piece.profile(epsilon, crossings(piece, epsilon))
+
+
 def grid(piece: Piece, count: int) -> np.ndarray:
     """Points up to 30 standard deviations out, as far as the interval of the piece goes."""
     low = max(piece.low, min(piece.means) - 30.0)
@@ -127,32 +136,37 @@ def test_log_masses_of_intervals_neither_cancel_nor_underflow() -> None:
     with mp.workdps(60):
         for low, high in itertools.combinations(points, 2):
             exact = mp.log(exact_interval(low, high))
-            assert float(log_interval(low, high)) == pytest.approx(float(exact), rel=1e-13, abs=1e-15)
-    assert log_interval(3.0, 3.0) == log_interval(math.inf, math.inf) == -math.inf
+            found, tail = (float(one) for one in log_interval(low, high))
+            assert found == pytest.approx(float(exact), rel=1e-13, abs=1e-15)
+            # the larger of the tails whose difference it is
+            larger = mp.log(mp.ncdf(-low) if low > 0.0 else mp.ncdf(high))
+            assert tail == pytest.approx(float(larger), rel=1e-13, abs=1e-15)
+    assert log_interval(3.0, 3.0)[0] == log_interval(math.inf, math.inf)[0] == -math.inf
 
 
-def test_a_threshold_is_where_its_loss_is_reached_and_otherwise_an_end() -> None:
-    epsilon = np.array([0.0, 1e-9, 1e-3, 0.3, 2.0, 40.0])
+def ends_of(piece: Piece) -> tuple[float, float]:
+    """The end from which all losses count, and the other; 40 deviations out if it is infinite."""
+    low, high = np.clip([min(piece.means) - 40.0, max(piece.means) + 40.0], piece.low, piece.high)
+    return (low, high) if piece.increasing else (high, low)
+
+
+def test_beyond_a_threshold_lies_every_loss_above_epsilon_and_it_lacks_no_more_than_stated() -> None:
+    epsilon, met = np.array([0.0, 1e-9, 1e-3, 0.3, 2.0, 40.0]), 0
     for piece in PIECES:
-        lows, highs = piece.threshold(epsilon)
-        assert ((lows >= piece.low) & (lows <= highs) & (highs <= piece.high)).all()
-        for low, high, loss in zip(lows, highs, epsilon, strict=True):
-            ends = np.clip([min(piece.means) - 40.0, max(piece.means) + 40.0], piece.low, piece.high)
+        whole, nothing = ends_of(piece)
+        for x, lack, asked in zip(*threshold(piece, epsilon), epsilon, strict=True):
+            assert min(whole, nothing) <= x <= max(whole, nothing)
             with mp.workdps(60):
-                lowest, highest = sorted(exact_loss(piece, float(x)) for x in ends)
-            if lowest < loss < highest:
-                with mp.workdps(60):
-                    first, last = sorted(exact_loss(piece, x) for x in (low, high))
-                assert first <= loss <= last  # for certain, whatever was rounded
-                assert high - low <= 1e-8 * (1 + abs(low))
-            else:
-                end, mean = (
-                    (piece.high, max(piece.means))
-                    if (loss >= highest) == piece.increasing
-                    else (piece.low, min(piece.means))
-                )
-                for x in (low, high):
-                    assert abs(x - end) <= 1e-8 * (1 + abs(x)) or abs(x - mean) > 39.9  # nothing lies beyond
+                loss, most = exact_loss(piece, x), exact_loss(piece, nothing)
+                assert x == whole or loss <= asked  # for certain, whatever was rounded
+                assert asked - loss <= lack
+                if loss < asked < most:
+                    error = float(piece.loss_error(np.array([x]), np.array([float(loss)]))[0])
+                    assert lack <= 300 * error  # close enough to cost little
+                    met += 1
+                elif asked > most + mp.mpf("1e-12"):
+                    assert x == nothing
+    assert met > 50
 
 
 def test_the_profile_of_a_piece_is_within_its_stated_error_and_that_is_small() -> None:
@@ -160,7 +174,7 @@ def test_the_profile_of_a_piece_is_within_its_stated_error_and_that_is_small() -
     checked, sharp = 0, 0
     with mp.workdps(40):
         for piece in PIECES[::2]:
-            for e, value, error in zip(epsilon, *piece.profile(epsilon), strict=True):
+            for e, value, error in zip(epsilon, *profile(piece, epsilon), strict=True):
                 exact, terms = exact_profile(piece, e)
                 assert abs(value - exact) <= error + 1e-30, (piece, e)
                 assert 7e-15 * terms <= error + 1e-30  # 64 units
@@ -174,19 +188,33 @@ def test_the_profile_of_a_piece_is_within_its_stated_error_and_that_is_small() -
 @pytest.mark.parametrize("epsilon", [1e5, 1e12])
 def test_an_epsilon_beyond_all_losses_leaves_nothing_and_no_error(epsilon: float) -> None:
     for piece in PIECES:
-        value, error = piece.profile(np.array([epsilon]))
+        value, error = profile(piece, np.array([epsilon]))
         assert value + error < 1e-250, piece
 
 
 def test_the_error_of_a_law_adds_up_the_errors_of_its_pieces() -> None:
     epsilon = np.array([0.0, 0.2, 0.7])
     law = LossLaw((WIDE[0], WIDE[0]), (Atom(0.5, 0.2, 0.1),))
-    value, error = law.profile(epsilon)
-    parts = [piece.profile(epsilon) for piece in law.pieces]
+    value, error = law.profile(epsilon, crossings)
+    parts = [profile(piece, epsilon) for piece in law.pieces]
     assert value == pytest.approx(sum(v for v, _ in parts) + 0.2 * -np.expm1(np.minimum(epsilon - 0.5, 0.0)), rel=1e-14)
     rounding = sum(e for _, e in parts)
     assert (error >= rounding + 1e-15 * value).all()
     assert (error <= rounding + 1e-13 * value).all()
+
+
+def test_pieces_beyond_whose_losses_epsilon_lies_add_nothing_and_unknown_ones_leave_nothing_known() -> None:
+    ended = next(piece for piece in PIECES if piece.increasing and piece.high < max(piece.means))
+    at = np.array([ended.top, ended.top + 1.0])
+    law = LossLaw((WIDE[0], ended))
+    assert [one.tolist() for one in law.profile(at, crossings)] == [
+        one.tolist() for one in LossLaw((WIDE[0],)).profile(at, crossings)
+    ]
+    below = np.array([ended.top - 1e-3])
+    assert law.profile(below, crossings)[0] > LossLaw((WIDE[0],)).profile(below, crossings)[0]
+    beyond = Piece((0.0, math.inf), (0.5, 0.5), (1.0, 0.0), (-0.5, 0.5), high=3.0)  # no number is its largest loss
+    with np.errstate(invalid="ignore"):
+        assert np.isnan(LossLaw((beyond,)).profile(at, crossings)[1]).all()
 
 
 def test_exchanging_p_and_q_twice_changes_nothing() -> None:
@@ -196,7 +224,7 @@ def test_exchanging_p_and_q_twice_changes_nothing() -> None:
     assert (back.lost, back.weight_error, back.atoms) == (1e-20, 1e-11, (Atom(-0.3, 0.2, 0.1),))
     assert not back.whole
     assert back.loss_error == pytest.approx(law.loss_error)
-    for piece, other in zip(law.pieces, back.pieces, strict=True):
+    for piece, other in zip(law.pieces, reversed(back.pieces), strict=True):
         assert piece.increasing != other.increasing
         ends = grid(piece, 2)
         assert ends[0] == ends[1] or piece.increasing == (np.diff(piece.loss(ends)) > 0)
@@ -220,14 +248,6 @@ def test_the_error_of_a_loss_is_that_of_its_exponents_or_its_share_of_a_small_lo
             assert error == pytest.approx(rounded * share + 4 * UNIT * abs(value), rel=1e-6, abs=0.0)
 
 
-def test_the_error_of_a_tail_is_that_of_its_logarithm_and_of_its_argument() -> None:
-    t, log_cell = np.array([3.0, -7.0, math.inf, 2.0]), np.array([-5.0, -0.5, -2.0, -math.inf])
-    x = np.array([4.0, -6.0, math.inf, 3.0])
-    found = Piece._tail_error(t, x, 1.0, log_cell) / UNIT
-    exact = [64 + 8 * 5 + 2 * 4 * 2 * 5, 64 + 4 + 2 * 8 * 2 * 7, 64 + 16 + 2 * 1 * 2 * 1, 64 + 2 * 3 * 2 * 4]
-    assert found == pytest.approx(exact, rel=1e-12)
-
-
 @pytest.mark.parametrize(("far", "change"), [(0.01, 1e-3), (0.01, 1e-9), (3.0, 1e-3), (30.0, 1e-300)])
 def test_the_error_of_any_loss_of_a_law_is_relative_to_what_changes(far: float, change: float) -> None:
     law = LossLaw((Piece((0.0, -far), (1.0 - change, change), (1.0, 0.0), (-change, change)),))
@@ -244,61 +264,126 @@ def test_an_atom_near_epsilon_is_in_doubt_by_the_error_of_the_weights(weight_err
     doubt = 2 * weight_error + 4 * UNIT * 0.5
     for epsilon, counts in ((0.4, True), (0.5, True), (0.5 + 0.9e-6, weight_error > 0.0), (0.5 + 2.1e-6, False)):
         at = np.array([epsilon])
-        (value, error), (base, rounding) = law.profile(at), plain.profile(at)
+        (value, error), (base, rounding) = law.profile(at, crossings), plain.profile(at, crossings)
         own = 0.2 * -math.expm1(min(epsilon - 0.5, 0.0))
         assert value[0] - base[0] == pytest.approx(own, abs=1e-15)
         expected = (0.2 * doubt if counts else 0.0) + 64 * UNIT * own
         assert error[0] - rounding[0] == pytest.approx(expected, rel=1e-6, abs=1e-20)
 
 
-def test_the_losses_at_both_sides_of_a_threshold_leave_no_doubt() -> None:
+def test_the_loss_at_a_threshold_leaves_no_doubt() -> None:
     epsilon, sure = np.array([0.0, 1e-9, 1e-3, 0.3, 2.0]), 0
     for piece in PIECES:
-        left, right = piece.threshold(epsilon)
-        for x, side in ((left, -1.0), (right, 1.0)):
-            inside = (
-                (x > max(piece.low, min(piece.means) - 80.0))
-                & (x < min(piece.high, max(piece.means) + 80.0))
-                & (left < right)
-            )
-            seen = piece.loss(x)
-            away = (side if piece.increasing else -side) * (seen - epsilon)
-            assert (away[inside] > piece.loss_error(x, seen)[inside]).all()
-            sure += int(inside.sum())
+        x, lack = threshold(piece, epsilon)
+        seen = piece.loss(x)
+        off = piece.loss_error(x, seen)
+        assert (lack == np.maximum((epsilon - seen + off) * (1 + 8 * UNIT), 0.0)).all()
+        inside = x != ends_of(piece)[0]
+        assert (epsilon - seen > off)[inside].all()
+        sure += int(inside.sum())
     assert sure > 100
 
 
 def test_a_loss_that_might_be_that_of_an_end_is_not_beyond_it() -> None:
     ended = [piece for piece in PIECES if piece.high < max(piece.means) + 40.0]
-    assert ended
     assert {piece.increasing for piece in ended} == {True, False}
     for piece in ended:
         (at,) = piece.loss(np.array([piece.high]))
         (off,) = piece.loss_error(np.array([piece.high]), np.array([at]))
-        beyond = 1.0 if piece.increasing else -1.0
-        (near, far), (_, end) = piece.threshold(at + beyond * off * np.array([0.7, 1.5]))
-        assert near < piece.high
-        assert far == end == piece.high
+        if piece.increasing:  # all losses of it lie below that of its end
+            (near, far), _ = threshold(piece, np.array([at + 0.7 * off, at + 1e-6]))
+            assert near < piece.high == far
+            assert piece.top == at + off
+            for beyond in profile(piece, np.array([at + 1.5 * off])):
+                assert beyond == 0.0
+        else:
+            assert piece.top == math.inf
+            (all_of_it,), (lack,) = threshold(piece, np.array([at - 2.0 * abs(at) - 1e-9]))
+            assert all_of_it == piece.high
+            assert lack == 0.0
+
+
+def test_where_no_threshold_is_sure_everything_counts() -> None:
+    class Unsure(Piece):
+        def loss_error(self, x: np.ndarray, loss: np.ndarray) -> np.ndarray:
+            return np.full(x.shape, 1e9)
+
+    for piece in PIECES[::5]:
+        unsure = Unsure(piece.means, piece.p, piece.q, piece.d, piece.low, piece.high)
+        x, lack = threshold(unsure, np.array([0.3]))
+        assert x[0] == ends_of(piece)[0]
+        assert lack[0] > 1e8
+        value, error = profile(unsure, np.array([0.3]))
+        with mp.workdps(40):
+            assert exact_profile(piece, 0.3)[0] <= value[0] + error[0] + 1e-300
+
+
+def test_any_proposals_of_a_threshold_bound_the_profile_and_none_makes_all_count() -> None:
+    rng, epsilon = np.random.default_rng(7), np.array([0.0, 1e-6, 0.1, 2.0])
+    for piece in PIECES[::3]:
+        with mp.workdps(40):
+            exact = [exact_profile(piece, e)[0] for e in epsilon]
+        for count in (0, 1, 5):
+            proposals = [rng.choice([1.0, 30.0, np.nan, np.inf, -np.inf], epsilon.size) * rng.normal(size=epsilon.size)
+                         for _ in range(count)]  # fmt: skip
+            for e, value, error, truth in zip(epsilon, *piece.profile(epsilon, proposals), exact, strict=True):
+                assert value - error - 1e-300 <= truth <= value + error + 1e-300, (piece, e, count)
+            if not count:
+                assert (piece.threshold(epsilon, proposals)[0] == ends_of(piece)[0]).all()
 
 
 def test_the_error_of_a_profile_is_the_sum_of_its_parts() -> None:
-    """The tails at the threshold, the P-mass in which it may lie, and the rounding of epsilon itself."""
+    """The tails beyond the threshold, what its loss lacks, and the rounding of exponents; never more than all of P there."""
     for piece in PIECES[::4]:
-        for epsilon in (1e-4, 0.3, 0.7, 3.0):
-            value, error = (float(one[0]) for one in piece.profile(np.array([epsilon])))
-            (left,), (right,) = piece.threshold(np.array([epsilon]))
-            x = piece.low if left <= piece.low else piece.high if right >= piece.high else 0.5 * (left + right)
+        for epsilon in (0.0, 1e-4, 0.3, 0.7, 3.0):
+            value, error = (float(one[0]) for one in profile(piece, np.array([epsilon])))
+            (x,), (lack,) = threshold(piece, np.array([epsilon]))
             low, high = (x, piece.high) if piece.increasing else (piece.low, x)
-            ends = np.array([left, right])
-            losses = piece.loss(ends)
-            gap = math.expm1(min(abs(losses[1] - losses[0]) + float(piece.loss_error(ends, losses).sum()), 1.0))
-            total = 0.0
+            total, most, a = 0.0, 0.0, math.exp(epsilon)
             for m, p, q, d in zip(piece.means, piece.p, piece.q, piece.d, strict=True):
-                log_cell = log_interval(np.array([low - m]), np.array([high - m]))
-                cell, between = float(np.exp(log_cell[0])), float(np.exp(log_interval(left - m, right - m)))
-                size = (
-                    (abs(d) + math.expm1(epsilon) * q) * cell if epsilon < 0.5 else (p + math.exp(epsilon) * q) * cell
+                logs = [float(one) for one in log_interval(low - m, high - m)]
+                cell, tail = (math.exp(one) for one in logs)
+                # of the tail, of its logarithm, and of its argument: 2 units of the parts of x - m
+                loose = UNIT * (64 + 8 * abs(logs[1]) + sum(
+                    2 * (abs(end) + abs(m)) * min(1 + abs(end - m), math.exp(-0.5 * (end - m) ** 2 - logs[1]))
+                    for end in (low, high) if math.isfinite(end)))  # fmt: skip
+                loose = loose if low < high else 0.0
+                exponent = (
+                    4 * UNIT * (epsilon + abs(math.log(-math.expm1(-epsilon))) + abs(math.log(q)))
+                    if q and epsilon
+                    else 0.0
                 )
-                tail = float(Piece._tail_error(np.array([x - m]), np.array([x]), m, log_cell)[0])
-                total += size * tail + p * gap * between
-            assert error == pytest.approx(total + 4 * UNIT * epsilon * (value + total), rel=1e-6, abs=1e-300)
+                total += (abs(d) + (a - 1) * q) * tail * loose + (a - 1) * q * cell * exponent
+                total += -math.expm1(-lack) * a * q * cell
+                most += p * (cell + tail * loose)
+            most *= -math.expm1(min(epsilon - piece.top, 0.0))
+            assert error == pytest.approx(min(total, most), rel=1e-6, abs=1e-300)
+            assert value <= most * (1 + 1e-12)
+
+
+def test_the_errors_of_losses_at_several_points_are_those_at_each() -> None:
+    x = np.array([-60.0, -1.0, 0.0, 3.0, 80.0])
+    for piece in random_pieces(6):
+        loss = piece.loss(x)
+        alone = [float(piece.loss_error(x[i : i + 1], loss[i : i + 1])[0]) for i in range(x.size)]
+        assert piece.loss_error(x, loss) == pytest.approx(alone, rel=1e-12, abs=0.0)
+
+
+def test_columns_of_a_law_are_those_of_its_pieces_side_by_side() -> None:
+    """Shorter pieces are filled up with components of no weight, which change neither losses nor masses."""
+    two, three = Piece((0.0, 1.0), (0.3, 0.1), (0.4, 0.0), (-0.1, 0.1)), Piece(
+        (0.0, 1.0, 2.0), (0.1, 0.2, 0.3), (0.2, 0.2, 0.2), (-0.1, 0.0, 0.1)
+    )  # fmt: skip
+    law, x = LossLaw((two, three)), np.array([-1.0, 0.5, 2.0, -2.0, 0.0, 1.0, 3.0])
+    means, weights = law.columns([3, 4])
+    assert means.shape == (3, 7)
+    assert weights.shape == (3, 3, 7)
+    assert (means[:, 0] == [0.0, 1.0, 0.0]).all()
+    assert (means[:, 3] == [0.0, 1.0, 2.0]).all()
+    assert (weights[:, 2, :3] == 0.0).all()
+    assert losses(means, weights, x) == pytest.approx(np.concatenate([two.loss(x[:3]), three.loss(x[3:])]), rel=1e-13)
+    for kind, mass in enumerate(cell_masses(means, weights, x)):
+        expected = np.concatenate([two.masses(x[:3])[kind], three.masses(x[3:])[kind]])
+        assert np.delete(mass, 2) == pytest.approx(expected, rel=1e-13)
+    alone = LossLaw((three,)).columns([4])
+    assert all(one is other for one, other in zip(alone, three.columns, strict=True))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from mpmath import mp, mpf
+from scipy.special import ndtr
 from tests.reference import lending as reference
 
 from filet._rounding import UNIT
@@ -66,6 +67,20 @@ def test_integrals_hold_their_error(sign: float) -> None:
             exact = reference.K(mpf(c), mpf(m1), mpf(m2) if both else mpf(0), s)
             exact = exact if sign > 0 else exact - mpf(c) + mpf(m1) + (mpf(m2) if both else 0)
         assert abs(mpf(float(got.value[0])) - exact) <= mpf(float(got.error[0])), (c, m1, m2, y, both)
+
+
+@pytest.mark.parametrize("sign", [1.0, -1.0])
+def test_the_error_is_that_of_both_tails_and_of_the_threshold(sign: float) -> None:
+    """Weights so light and noise so large that what a shifted threshold misses, the square of its error, is seen."""
+    c, y, x = 1e-250, 1e-8, 1.5
+    got = integral(np.array([c]), np.array([c * (1 - x * y)]), None, y, sign)
+    assert got.x[0] == pytest.approx(x, abs=got.off[0])
+    off, n = 2 * UNIT * (4 * (-np.log(c) + x * y + 2) / y + 8 * y), max(-sign * x, 0.0)
+    assert got.off[0] == pytest.approx(off, rel=1e-6)
+    missed = 8 * np.exp(-x * x / 2) * y * off**2
+    tails_error = UNIT * ndtr(sign * x) * (32 + 4 * (1 + n) * (2 + 2 * n + y))
+    assert missed > 1e-3 * tails_error
+    assert got.error[0] == pytest.approx(c * (tails_error + missed), rel=1e-4, abs=0.0)
 
 
 @pytest.mark.parametrize("y", [0.02, 1.0, 9.0])

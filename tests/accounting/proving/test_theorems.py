@@ -14,17 +14,18 @@ from tests.reference.exact import weights
 
 from filet import Adjacency, Analysis, CappedPoisson
 from filet._binomial import cap_weights, hazard, log_pmf, relative_error
-from filet._rounding import LIGHTEST, UNDERFLOW
+from filet._rounding import LIGHTEST, UNDERFLOW, UNIT
 from filet.accounting.proving import theorems as module
 from filet.accounting.proving.loss_law import LossLaw
 from filet.accounting.proving.theorems import lending_step, loss_law
+from filet.accounting.searching.crossings import crossings
 from filet.errors import NotCertifiedError
 
 
 def profile(law: LossLaw, epsilon: np.ndarray) -> np.ndarray:
     """H at any real epsilon; below zero by the other direction."""
-    above, _ = law.profile(np.maximum(epsilon, 0.0))
-    below, _ = law.reversed().profile(np.maximum(-epsilon, 0.0))
+    above, _ = law.profile(np.maximum(epsilon, 0.0), crossings)
+    below, _ = law.reversed().profile(np.maximum(-epsilon, 0.0), crossings)
     return np.where(epsilon >= 0, above, -np.expm1(epsilon) + np.exp(epsilon) * below)
 
 
@@ -103,7 +104,8 @@ def test_weights_at_the_edge_of_floats_still_make_a_law(
 ) -> None:
     law = loss_law(CappedPoisson(n, p, cap), 1.0, adjacency, analysis)
     plain = loss_law(CappedPoisson(n, p, n), 1.0, adjacency, Analysis.REFINED)
-    assert law.profile(np.array([0.0, 0.1]))[0] == pytest.approx(plain.profile(np.array([0.0, 0.1]))[0], rel=1e-6)
+    epsilon = np.array([0.0, 0.1])
+    assert law.profile(epsilon, crossings)[0] == pytest.approx(plain.profile(epsilon, crossings)[0], rel=1e-6)
     assert 1e-14 < law.weight_error < 4e-12
 
 
@@ -137,7 +139,7 @@ def test_weights_too_light_for_their_digits_are_left_out_and_counted_as_lost(log
     all_of_them = replace(full, room=light, w=light, stay=light, log_room=log, log_w=log)
     assert module._resolved(all_of_them, 1.0)[1] == pytest.approx(3 * LIGHTEST, rel=1e-12, abs=0.0)
     for one in (near, full):  # losses of hundreds: lower bounds cannot tell
-        assert [module._resolved(one, sigma)[2] for sigma in (0.081, 0.083)] == [False, True]
+        assert [module._resolved(one, math.sqrt(2.0 / loss))[2] for loss in (300.5, 299.5)] == [False, True]
 
 
 def test_weights_that_are_truly_nothing_lose_nothing() -> None:
@@ -148,6 +150,32 @@ def test_weights_that_are_truly_nothing_lose_nothing() -> None:
         replace(v, tau=0.0, log_tau=-math.inf),
     ):
         assert module._resolved(none, 0.01) == (none, 0.0, True)
+
+
+def test_the_lightest_weight_that_has_its_digits_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    v = cap_weights(100, 0.5, 60)
+    kept = replace(v, room=LIGHTEST, w=LIGHTEST, tau=LIGHTEST)
+    assert module._resolved(kept, 0.01) == (kept, 0.0, True)
+    alone = replace(v, w=LIGHTEST, tau=0.0, tq=0.0, swap=0.0, log_tau=-math.inf)
+    monkeypatch.setattr(module, "cap_weights", lambda *_: alone)
+    law = loss_law(CappedPoisson(100, 0.5, 60), 1.0, Adjacency.ZERO_OUT, Analysis.REFINED)
+    assert (len(law.pieces), law.lost) == (3, 0.0)
+
+
+def test_a_rate_at_the_very_end_of_floats_still_makes_a_law() -> None:
+    """Here q is so near p that their difference is no float, and the two ways to compare meet nowhere."""
+    assert (cap_weights(2, 5e-324, 1).drop, cap_weights(2, 5e-324, 1).c) == (0.0, 5e-324)
+    law = loss_law(CappedPoisson(2, 5e-324, 1), 1.0, Adjacency.ADD_REMOVE, Analysis.REFINED)
+    assert [piece.high for piece in law.pieces] == [math.inf]
+
+
+def test_masses_between_two_points_are_as_exact_as_the_smaller_tails() -> None:
+    rng = np.random.default_rng(2)
+    for low, width in zip(rng.uniform(0.3, 1.0, 200).tolist(), rng.uniform(0.5, 3.0, 200).tolist(), strict=True):
+        with mp.workdps(40):
+            exact = mp.ncdf(-mp.mpf(low)) - mp.ncdf(-mp.mpf(low + width))
+            for found in (module._between(low, low + width), module._between(-low - width, -low)):
+                assert abs(found - exact) <= 3 * UNIT * mp.ncdf(-low)
 
 
 @pytest.mark.parametrize(

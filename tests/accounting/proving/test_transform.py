@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
+import tracemalloc
+
 import numpy as np
 import pytest
 from tests.accounting.laws import LONG
@@ -42,6 +47,26 @@ def test_a_single_negative_position_is_transformed_within_the_stated_error(count
         assert off.max() <= TRANSFORM_ERROR
 
 
+@pytest.mark.parametrize("count", [601, 1003, 2203, 5557])
+def test_the_grid_is_three_times_as_fine_as_the_modes_and_quick_to_transform(
+    monkeypatch: pytest.MonkeyPatch, count: int
+) -> None:
+    sizes = []
+
+    def rfft(field: np.ndarray) -> np.ndarray:
+        sizes.append(field.size)
+        return np.fft.rfft(field)
+
+    monkeypatch.setattr(module, "rfft", rfft)
+    characteristic(np.array([0.3]), np.ones(1), 1e-3, count)
+    (size,) = sizes
+    assert 6 * count <= size < 6.5 * count
+    for factor in (2, 3, 5):  # a real transform is quick at these
+        while size % factor == 0:
+            size //= factor
+    assert size == 1
+
+
 @pytest.mark.parametrize("count", [1, 2, 64])
 def test_powers_transform_every_row_by_itself(count: int) -> None:
     rng = np.random.default_rng(count)
@@ -63,6 +88,16 @@ def test_more_rows_than_fit_the_cache_are_transformed_in_turn(monkeypatch: pytes
     assert np.array_equal(by_powers(positions, weights, 0.3, 40), together)
 
 
+def test_rows_in_turn_take_the_memory_of_few(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "_CACHED", 8_000)  # complex numbers of 16 bytes: one of these rows
+    positions, weights = np.zeros((64, 400)), np.ones((64, 400))
+    tracemalloc.start()
+    by_powers(positions, weights, 0.3, 100)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 8 * 8_000 * 16
+
+
 def test_the_power_series_is_exact_to_rounding_up_to_half_a_radian() -> None:
     rng = np.random.default_rng(8)
     turns, weights = rng.uniform(-0.5, 0.5, size=400), rng.dirichlet(np.ones(400))
@@ -77,3 +112,24 @@ def test_the_power_series_is_exact_to_rounding_up_to_half_a_radian() -> None:
 @pytest.mark.parametrize(("size", "count", "units"), [(50, 64, 32 * 8 + 100 + 16), (7, 1, 32 + 14 + 16), (3, 65, 32 * 9 + 22), (1, 2, 32 * 2 + 18)])  # fmt: skip
 def test_powers_cost_sixteen_units_each_and_their_sum_two_a_term(size: int, count: int, units: int) -> None:
     assert powers_error(size, count) == units * UNIT
+
+
+def test_one_question_leaves_the_threads_of_blas_alone() -> None:
+    """Products of small matrices that are handed to threads take longer, and ten times as long on a busy machine."""
+    code = """
+import time
+import filet
+scheme = filet.CappedPoisson(60_000, 256 / 60_000, 256)
+def ask(steps):
+    filet.account(scheme, noise_multiplier=1.0, steps=steps, adjacency="add-remove", analysis="swap").epsilon(1e-5)
+ask(13_000)
+whole, own = time.process_time(), time.thread_time()
+for steps in range(14_000, 14_010):
+    ask(steps)
+print((time.process_time() - whole) / (time.thread_time() - own))
+"""
+    threads = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "2")
+    found = subprocess.run(
+        [sys.executable, "-c", code], env=os.environ | threads, capture_output=True, text=True, check=True
+    )
+    assert float(found.stdout) < 1.1

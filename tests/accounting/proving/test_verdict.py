@@ -28,14 +28,14 @@ class Reader:
 
     c, s, drift, u = 1.0, 0.25, 0.125, np.zeros(1)
 
-    def __init__(self, curved: bool, log_unit: float = -1.0) -> None:
-        self.curved, self._log_unit = curved, log_unit
+    def __init__(self, curved: bool, log_unit: float = -1.0, alias: float = 0.02) -> None:
+        self.curved, self._log_unit, self._alias = curved, log_unit, alias
 
     def log_unit(self, _: float) -> float:
         return self._log_unit
 
     def read(self, epsilon: float) -> SimpleNamespace:
-        return SimpleNamespace(value=3.0 / (1.0 + epsilon), slope=-1.0, error=0.1, alias=0.02, excess=0.003)
+        return SimpleNamespace(value=3.0 / (1.0 + epsilon), slope=-1.0, error=0.1, alias=self._alias, excess=0.003)
 
 
 def evidence(above: bool, lines: list[Any], uncovered: float = 0.0) -> Evidence:
@@ -63,7 +63,10 @@ def test_what_is_beyond_floats_proves_nothing(log_unit: float) -> None:
     beyond = evidence(True, [Reader(True, log_unit)]).delta_bound(2.0, -5.0)
     assert math.isnan(beyond.bound)
     assert not math.isfinite(beyond.error)
-    assert math.isfinite(evidence(True, [Reader(True, 690.0)]).delta_bound(2.0, -5.0).bound)
+    assert math.isfinite(evidence(True, [Reader(True, 695.0)]).delta_bound(2.0, -5.0).bound)
+    assert math.isnan(evidence(True, [Reader(True, 695.001)]).delta_bound(2.0, -5.0).bound)
+    unknown = evidence(False, [Reader(True, -1e4, alias=math.inf)]).delta_bound(2.0, -5.0)
+    assert math.isnan(unknown.bound)
 
 
 def test_without_a_cap_there_is_one_line_and_with_one_there_are_two_and_a_rest() -> None:
@@ -81,10 +84,24 @@ def test_without_a_cap_there_is_one_line_and_with_one_there_are_two_and_a_rest()
     assert chance**2 / 2 * (1 + 1e-10) < split.uncovered <= chance**2 / 2 * (1 + 2e-9)
     assert split.c == 2.5
     assert split.nodes == split.lines[0].u.size > split.lines[1].u.size
-    with pytest.raises(ValueError, match="unpack"):
-        Evidence(view, [PLAN, other])
-    with pytest.raises(ValueError, match="zip"):
-        Evidence(view, [PLAN], 0.5)
+    for plans, caps in (([PLAN, other], []), ([PLAN], [0.5]), ([PLAN, other], [-0.05, 0.5])):
+        with pytest.raises(ValueError, match="zip"), np.errstate(all="ignore"):
+            Evidence(view, plans, *caps)
+
+
+def test_jumps_are_cut_into_bands_in_any_order_and_every_loss_is_in_one_of_them() -> None:
+    view = View([(FEW, 4)], 0.0, True)
+    with np.errstate(all="ignore"):
+        split = Evidence(view, [PLAN] * 4, 0.5, -0.05, 0.2)
+    assert split.caps == [-0.05, 0.2, 0.5]
+    assert split.uncovered == pytest.approx(0.5 * view.chance_above(-0.05) ** 2)
+    first, *bands = [line.composition for line in split.lines]
+    assert [part.cap for part in (first, *bands)] == [-0.05] * 4
+    assert [part.jump for part in (first, *bands)] == [False, True, True, True]
+    losses = [part.big[0].loss[np.isfinite(part.big[0].log_mass)] for part in bands]
+    assert np.sort(np.concatenate(losses)).tolist() == np.sort(FEW.loss[FEW.loss > -0.05]).tolist()
+    for low, high, band in zip((-0.05, 0.2, 0.5), (0.2, 0.5, math.inf), losses, strict=True):
+        assert ((band > low) & (band <= high)).all()
 
 
 @pytest.mark.parametrize("cap", [math.inf, 0.95, 0.5, 0.05, -0.1])
@@ -230,6 +247,9 @@ def test_crude_bounds_of_epsilon_are_those_of_the_view() -> None:
     assert bracket.upper == view.largest * (1 + 1e-11)
     bracket.chernoff(view)
     assert bracket.upper == view.chernoff_epsilon(math.log(1e-2)) < view.largest
+    equal = EpsilonBracket(view.infinite)
+    equal.crude(view, 5e-5)
+    assert equal.upper == view.largest * (1 + 1e-11)  # beyond the largest loss only infinite ones count
     rare = EpsilonBracket(0.9 * view.infinite)
     rare.crude(view, 5e-5)
     assert rare.upper == math.inf  # infinite losses weigh more than delta
@@ -248,7 +268,7 @@ def test_basic_composition_proves_the_smallest_of_its_goals_and_none_beside_a_ga
         view.__dict__["_log_peaks"] = np.full(180, math.inf)  # no other bound
         view.largest = math.inf
         bracket.crude(view, most)
-        return bracket.upper
+        return float(bracket.upper)
 
     best = min(goal for goal in goals if own_deltas(goal / 10, [(tiny, 10)]) <= 3e-6)
     assert upper(3e-6) == best == 2.5e-5
@@ -259,6 +279,9 @@ def test_basic_composition_proves_the_smallest_of_its_goals_and_none_beside_a_ga
     assert several.upper.tolist() == [upper(3e-6), pytest.approx(3e-5), math.inf]  # the largest sum, where it is less
     assert upper(3e-6, gaussian=1e-12) == math.inf
     assert upper(3e-6, most=0.0) == math.inf
+    own = float(View([(tiny, 10)], 0.0, True).separate(np.array([5e-6]))[0])
+    assert upper(own) <= 5e-5
+    assert upper(math.nextafter(own, 0.0)) == math.inf
 
 
 def test_crude_bounds_of_delta_come_from_the_steps_themselves_and_from_few_small_losses() -> None:
@@ -288,6 +311,9 @@ def test_a_closed_form_proves_at_the_points_where_it_is_looked_at() -> None:
         assert one.bounds == bounds
     bracket.read_exact(Form(), np.array([1.0, 4.0]))
     assert bracket.bounds == Bounds(1.5, 2.5)
+    exact = EpsilonBracket(0.25)
+    exact.read_exact(SimpleNamespace(delta_bounds=lambda epsilon: (0.5 / epsilon, 0.5 / epsilon)), np.array([2.0]))  # type: ignore[arg-type]
+    assert exact.bounds == Bounds(2.0, 2.0)
 
 
 def test_only_verdicts_and_crude_bounds_narrow_a_bracket() -> None:
@@ -296,6 +322,12 @@ def test_only_verdicts_and_crude_bounds_narrow_a_bracket() -> None:
     assert public == {"read", "crude", "chernoff", "read_exact", "bounds"}
     assert {name for name in vars(DeltaBracket) if not name.startswith("_")} == {"read", "crude", "bounds"}
     assert isinstance(EpsilonBracket(0.1).bounds, Bounds)
+
+
+def test_brackets_of_several_questions_know_nothing_at_first() -> None:
+    epsilons, deltas = EpsilonBracket(np.array([1e-3, 1e-5])), DeltaBracket(np.array([1.0, 2.0]))
+    assert (epsilons.lower.tolist(), epsilons.upper.tolist()) == ([0.0, 0.0], [math.inf, math.inf])
+    assert (deltas.lower.tolist(), deltas.upper.tolist()) == ([0.0, 0.0], [1.0, 1.0])
 
 
 def test_bounds_that_cross_are_named_and_never_returned() -> None:

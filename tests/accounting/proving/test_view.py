@@ -74,7 +74,9 @@ def test_crude_bounds_allow_for_the_error_of_binomial_weights() -> None:
     assert View([(rough, 11)], 0.0, False).floor_delta(0.0) == 0.0  # more error than is allowed for
 
 
-@pytest.mark.parametrize(("losses", "share"), [([-0.5, 0.1], math.expm1(0.5)), ([-0.1, 0.5], 0.5), ([-5.0, 3.0], 1.0)])
+@pytest.mark.parametrize(
+    ("losses", "share"), [([-0.5, 0.1], math.expm1(0.5)), ([-0.1, 0.5], 0.5), ([-5.0, 3.0], 1.0), ([-800.0, 0.1], 1.0)]
+)
 def test_wrong_weights_change_a_loss_by_twice_their_error_or_that_share_of_it(
     losses: list[float], share: float
 ) -> None:
@@ -82,9 +84,11 @@ def test_wrong_weights_change_a_loss_by_twice_their_error_or_that_share_of_it(
     assert View([(law, 3)], 0.0, True).slack == pytest.approx(3 * (1e-9 + 2e-6 * share), rel=1e-9)
 
 
-def test_chernoff_and_floor_allow_for_the_error_of_weights_to_the_letter() -> None:
+def test_crude_bounds_allow_for_the_error_of_weights_to_the_letter() -> None:
     exact, rough = (Discrete(np.array([-7.0, 60.0]), np.log([0.3, 0.7]), 0.0, w, 0.0) for w in (0.0, 1e-6))
     sharp, blunt = View([(exact, 8)], 0.0, True), View([(rough, 8)], 0.0, True)
+    at = np.array([59.0])  # twice the error for a loss, and for each of two masses
+    assert blunt.separate(at)[0] == pytest.approx(sharp.separate(at * (1 - 2e-6))[0] * (1 + 4e-6), rel=1e-10)
     off = 8e-6  # of the logarithm of a transform
     assert blunt.chernoff_epsilon(-3.0) == pytest.approx(
         sharp.chernoff_epsilon(-3.0 - off) * (1 + 1e-6) + blunt.slack, rel=1e-10
@@ -175,6 +179,8 @@ def test_the_floor_of_a_delta_near_one_is_below_it_and_near(gaussian: float) -> 
     blunt.resolved = True
     assert blunt.floor_delta(70.0) == pytest.approx(view.floor_delta(70.0 + blunt.slack), rel=1e-9)
     assert View([(law, 10**8)], gaussian, False).floor_delta(2.0) == 0.0  # rounding could be more than is spared
+    for view.rounding, proven in ((1e-5, True), (math.nextafter(1e-5, 1.0), False)):
+        assert (float(view.floor_delta(2.0)) > 0.999) is proven
     faint = Discrete(law.loss * 1e-17, law.log_mass, 0.0, 0.0)
     assert View([(faint, 400)], 1e6, False).floor_delta(2.0) == 0.0
 
@@ -189,6 +195,8 @@ def test_losses_that_are_all_rounding_are_not_resolved_from_below() -> None:
     faint = Discrete(np.array([-1e-14, 1e-14]), np.log([0.5, 0.5]), 0.0, 0.0, difference=1e-6)
     assert View([(faint, 4)], 0.0, False).resolved
     assert View([(noise, 4), (FEW, 1)], 0.0, False).resolved
+    nothing = Discrete(np.zeros(1), np.zeros(1), 0.0, 0.0, difference=0.0)
+    assert not View([(nothing, 4)], 0.0, False).resolved
 
 
 def test_a_gaussian_part_has_no_largest_loss() -> None:

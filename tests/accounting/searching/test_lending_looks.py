@@ -71,7 +71,7 @@ def test_nodes_that_nearly_coincide_do_not_blur_a_look() -> None:
     found = []
     for count in (160, 320, 640):
         loss = first_nodes(step, Query(14_000, -40.0), count)
-        found.append(tilt_focus(lending_looks._coarse(loss, lending.swap_part(step, loss)), ask, 10)[1])
+        found.append(lending_looks._chernoff(lending_looks._coarse(loss, lending.swap_part(step, loss)), ask).epsilon)
     assert found == pytest.approx([found[-1]] * 3, rel=0.01)
     assert found == sorted(found, reverse=True)  # chords only add
 
@@ -110,7 +110,7 @@ def test_nodes_are_dense_where_the_weight_is() -> None:
     step = cases.make(400, 0.1, 41, 0.7, "add-remove")
     loss = first_nodes(step, query(100, 1e-6))
     law = dominating(loss, lending.part(step, loss, *choose(step).at(loss)))
-    focus, _ = tilt_focus(law, query(100, 1e-6), 300)
+    focus = tilt_focus(lending_looks._chernoff(law, query(100, 1e-6)), query(100, 1e-6), 300)
     fine = fitted_nodes(law, focus, float(law.loss[0]), float(law.loss[-1]))
     heavy = fitted_nodes(
         law, Focus(300, np.array([0.0, 1.0, 1.1, 9.0]), np.array([-60.0, -60, 0, 0])), law.loss[0], law.loss[-1]

@@ -31,7 +31,7 @@ from filet.accounting.proving.view import View
 from filet.accounting.searching.budget import Budget
 from filet.accounting.searching.grids import Focus
 from filet.accounting.searching.guesses import guess_epsilon
-from filet.accounting.searching.lending_looks import Query, first_nodes, laws
+from filet.accounting.searching.lending_looks import Query, first_nodes, laws, look
 from filet.accounting.searching.lending_shares import choose, lenders
 from filet.accounting.searching.newton import narrow
 
@@ -83,13 +83,14 @@ def test_eight_hundred_nodes_are_nearly_the_limit(adjacency: str) -> None:
 
 def test_a_focus_of_the_caller_is_used_and_stays_sound() -> None:
     n, batch, B, sigma, steps, delta = SETTINGS["E"]
-    step = cases.make(n, batch / n, B, sigma, "zero-out")
-    own = laws(step, query(steps, delta), nodes=6_000)
-    odd = laws(step, query(steps, delta), Focus(100, np.array([-9.0, -8.0]), np.array([0.0, -50.0])))
+    step, ask = cases.make(n, batch / n, B, sigma, "zero-out"), query(steps, delta)
+    own, seen = laws(step, ask, nodes=6_000), look(step, ask)
     assert own is not None
-    assert odd is not None
-    assert not np.array_equal(odd.forward.loss, own.forward.loss)
-    assert epsilon(odd.forward, steps, delta) >= epsilon(own.forward, steps, delta) * (1 - 1e-6)
+    assert seen is not None
+    at = seen.nodes(ask, Focus(100, np.array([-9.0, -8.0]), np.array([0.0, -50.0])), 800, back=False)
+    assert not np.array_equal(at, seen.nodes(ask, None, 800, back=False))
+    odd = dominating(at, lending.part(step, at, *seen.shares.at(at)))
+    assert epsilon(odd, steps, delta) >= epsilon(own.forward, steps, delta) * (1 - 1e-6)
 
 
 @pytest.mark.parametrize("adjacency", ADJACENCIES)

@@ -25,7 +25,7 @@ def scripted(monkeypatch: pytest.MonkeyPatch, above: list[float], below: list[fl
     asked: list[tuple[Any, ...]] = []
     left = {True: [*above], False: [*below]}
 
-    def propose(view: View, *where: float) -> Any:
+    def propose(view: View, *where: float, of_delta: bool = False) -> Any:
         asked.append((view.above, *where))
         value = left[view.above].pop(0)
         return SimpleNamespace(view=view, nodes=NODES, delta_bound=lambda *_: Verdict(value, 0.25, 0.0))

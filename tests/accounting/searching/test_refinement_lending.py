@@ -10,7 +10,7 @@ import pytest
 from tests import lending_cases as cases
 from tests.accounting.laws import usual_law
 
-from filet import Adjacency, Analysis, Bounds, CappedPoisson
+from filet import Adjacency, Analysis, Bounds, CappedPoisson, account
 from filet.accounting.proving.cells import Cells
 from filet.accounting.proving.closed_form import HullStep, OneStep
 from filet.accounting.proving.lending import Step
@@ -18,6 +18,7 @@ from filet.accounting.proving.theorems import loss_law
 from filet.accounting.proving.verdict import EpsilonBracket
 from filet.accounting.searching import refinement as module
 from filet.accounting.searching.budget import Budget
+from filet.accounting.searching.crossings import crossings
 from filet.accounting.searching.exact import Exact, OneStepAnswers
 from filet.accounting.searching.grids import Focus
 from filet.accounting.searching.lending_looks import Laws, Query, Sight
@@ -99,7 +100,7 @@ def test_what_is_seen_does_not_depend_on_earlier_questions(earlier: list[float],
         lent, cells = mirror.look(LOG) if backwards else run.look(LOG)
         assert isinstance(lent, Laws)
         assert isinstance(cells, Cells)
-        return [lent.forward.loss, lent.forward.log_mass, lent.reverse.log_mass, cells.cuts[0].loss]
+        return [lent.forward.loss, lent.forward.log_mass, lent.reverse.log_mass, cells.loss]
 
     for one, other in zip(seen(earlier), seen([]), strict=True):
         assert (one == other).all()
@@ -175,7 +176,7 @@ def test_one_step_is_read_off_the_law_of_lending(adjacency: Adjacency) -> None:
     found = one.epsilon(1e-6)
     upper = HullStep(lent.forward).delta_bounds(np.array([found.upper]))[1][0]
     assert upper <= 1e-6
-    plain = Exact(OneStep(part.law))
+    plain = Exact(OneStep(part.law, crossings))
     assert found.upper < plain.epsilon(1e-6).lower
     for epsilon in (0.0, 0.2, 1.0):
         assert one.delta(epsilon).upper <= plain.delta(epsilon).upper * (1 + 1e-4)
@@ -186,9 +187,36 @@ def test_one_step_is_read_off_the_law_of_lending(adjacency: Adjacency) -> None:
 
 def test_one_step_without_lending_or_beyond_all_losses_is_its_profile() -> None:
     part = lending_part(1)
-    plain = Exact(OneStep(part.law))
+    plain = Exact(OneStep(part.law, crossings))
     without = OneStepAnswers(Direction([Part(part.law, 1)]))
     assert without.epsilon(1e-6) == plain.epsilon(1e-6)
     assert without.delta(0.4) == plain.delta(0.4)
     far = 1e4  # nothing is left there
     assert OneStepAnswers(Direction([part])).delta(far) == plain.delta(far)
+
+
+@pytest.mark.parametrize("epsilon", [0.2, 0.2248, 0.23])
+def test_a_delta_far_below_that_without_lending_is_found(epsilon: float) -> None:
+    """Laws that are made for deltas of two sizes differ, and so do their brackets: they are not mixed."""
+    scheme = CappedPoisson(10_000_000, 1e-4, 1000)
+    lent, swap = (account(scheme, noise_multiplier=1.0, steps=10_000, adjacency="zero-out", analysis=analysis)
+                  for analysis in ("refined", "swap"))  # fmt: skip
+    found = lent.delta_bounds(epsilon)
+    assert 0.0 < found.upper - found.lower < 1e-3 * found.upper
+    assert found.upper < 1e-3 * swap.delta(epsilon)
+
+
+def test_a_delta_far_below_its_first_guess_is_narrow() -> None:
+    curve = account(CappedPoisson(10**9, 1e-6, 1158), noise_multiplier=1.0, steps=100, adjacency="replace-one")
+    found = curve.delta_bounds(0.0001432)
+    assert 0.9e-10 < found.lower <= found.upper < 1.1e-10
+    assert found.upper - found.lower < 1e-3 * found.upper
+
+
+@pytest.mark.parametrize("adjacency", [Adjacency.ADD_REMOVE, Adjacency.REPLACE_ONE])
+def test_the_delta_of_one_step_is_looked_for_at_its_own_size(adjacency: Adjacency) -> None:
+    """Lending may lower it by many powers of ten, and a law that is made for large deltas says nothing of small ones."""
+    curve = account(CappedPoisson(100_000, 0.01, 1157), noise_multiplier=3.0, steps=1, adjacency=adjacency)
+    found = curve.delta_bounds(curve.epsilon(1e-30))
+    assert 0.0 < found.upper - found.lower < 1e-3 * found.upper
+    assert found.upper < 1e-29

@@ -10,6 +10,7 @@ from tests.accounting.laws import law_of, rows, usual_law
 
 from filet.accounting.proving.closed_form import Gaussian, OneStep, gaussian_log_delta
 from filet.accounting.searching import tables
+from filet.accounting.searching.crossings import crossings
 from filet.accounting.searching.exact import Exact
 from filet.accounting.searching.refinement import wide
 
@@ -40,7 +41,7 @@ def test_epsilons_of_one_step_are_those_of_the_reference() -> None:
         if not (1e-290 < delta < 0.99 and epsilon > 1e-6):
             continue
         asked = np.unique(np.minimum(np.array([1e-3, 0.1, 1.0, 3.0]) * delta, 0.99))
-        lower, upper = tables.epsilons(OneStep(law_of(row)), asked)
+        lower, upper = tables.epsilons(OneStep(law_of(row), crossings), asked)
         at, slack = int(np.searchsorted(asked, delta)), 1e-6 * (1.0 + epsilon)
         assert lower[at] - slack <= epsilon <= upper[at] + slack, row
         seen += 1
@@ -63,7 +64,7 @@ def test_profiles_with_kinks_and_flat_parts_are_searched_by_sections() -> None:
 
 
 def test_what_is_asked_beside_does_not_move_an_answer_out_of_its_bracket() -> None:
-    form = OneStep(usual_law())
+    form = OneStep(usual_law(), crossings)
     whole = tables.epsilons(form, DELTAS)
     some = np.array([3, 99, 100, 250])
     part = tables.epsilons(form, DELTAS[some])

@@ -8,6 +8,7 @@ post-processing, so the discrete pair is dominated. Both errors shrink with the 
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -16,7 +17,7 @@ import numpy as np
 
 from ..._rounding import DROPPED, RESOLVED, SUM_ERROR, UNDERFLOW
 from ...errors import NotCertifiedError
-from .loss_law import Array, LossLaw, Piece
+from .loss_law import Array, LossLaw, Piece, cell_masses, losses
 
 
 @dataclass(frozen=True)
@@ -38,34 +39,31 @@ class Discrete:
 
 
 @dataclass(frozen=True)
-class Cut:
-    """A piece cut into cells: the edges, in increasing x, their losses, and the cells' masses under P, Q and P - Q."""
+class Cells:
+    """A loss law cut into cells, to be discretised either way: all pieces in one row, each in the order of its losses.
 
+    Edges and their losses (+-inf at open ends), and the cells' masses under P, Q and P - Q; pieces end at `ends`, and
+    between two of them is a cell of no mass.
+    """
+
+    law: LossLaw
     x: Array
     loss: Array
     p: Array
     q: Array
     d: Array
-    increasing: bool  # whether the loss grows with x
-
-    def ordered(self) -> tuple[Array, Array, Array, Array]:
-        """Losses and masses with increasing losses (+-inf at open ends)."""
-        loss, p, q, d = self.loss, self.p, self.q, self.d
-        if not self.increasing:
-            loss, p, q, d = loss[::-1], p[::-1], q[::-1], d[::-1]
-        return (loss if (loss[1:] >= loss[:-1]).all() else np.maximum.accumulate(loss)), p, q, d
-
-
-@dataclass(frozen=True)
-class Cells:
-    """A loss law cut into cells, to be discretised either way."""
-
-    law: LossLaw
-    cuts: list[Cut]
+    ends: tuple[int, ...]
 
     def reversed(self) -> Cells:
         """The same cells with P and Q exchanged."""
-        return Cells(self.law.reversed(), [Cut(c.x, -c.loss, c.q, c.p, -c.d, not c.increasing) for c in self.cuts])
+        ends = tuple(self.x.size - start for start in (*self.ends[-2::-1], 0))
+        x, loss, q, p, d = (v[::-1] for v in (self.x, self.loss, self.q, self.p, self.d))
+        return Cells(self.law.reversed(), x, -loss, q, p, -d, ends)
+
+    @property
+    def pieces(self) -> list[slice]:
+        """The edges of each piece; its cells are one less."""
+        return [slice(first, last) for first, last in zip((0, *self.ends[:-1]), self.ends, strict=True)]
 
 
 def cut(law: LossLaw, edges: Sequence[Array]) -> Cells:
@@ -73,36 +71,33 @@ def cut(law: LossLaw, edges: Sequence[Array]) -> Cells:
 
     Proof: engine.md#two-discrete-losses-around-the-true-one
     """
-    return Cells(law, [_cut(piece, inner) for piece, inner in zip(law.pieces, edges, strict=True)])
+    parts = [_inside(piece, inner) for piece, inner in zip(law.pieces, edges, strict=True)]
+    x, counts = np.concatenate(parts), [part.size for part in parts]
+    columns, ends = law.columns(counts), tuple(itertools.accumulate(counts))
+    loss = losses(*columns, np.where(np.isinf(x), 0.0, x))
+    p, q, d = cell_masses(*columns, x)
+    for first, last in zip((0, *ends[:-1]), ends, strict=True):
+        loss[first] = loss[first] if math.isfinite(x[first]) else -math.inf
+        loss[last - 1] = loss[last - 1] if math.isfinite(x[last - 1]) else math.inf
+        if (loss[first : last - 1] > loss[first + 1 : last]).any():  # by rounding
+            loss[first:last] = np.maximum.accumulate(loss[first:last])
+        p[last - 1 : last] = q[last - 1 : last] = d[last - 1 : last] = 0.0  # up to the next piece
+    return Cells(law, x, loss, p, q, d, ends)
 
 
-def _cut(piece: Piece, inner: Array) -> Cut:
+def _inside(piece: Piece, inner: Array) -> Array:
+    """The ends of a piece and the points between, in the order of their losses."""
     inside = inner[(inner > piece.low) & (inner < piece.high)]
     if not (inside[1:] > inside[:-1]).all():
         inside = np.unique(inside)
-    x, up = np.concatenate([[piece.low], inside, [piece.high]]), piece.increasing
-    loss = np.empty_like(x)
-    finite = slice(int(math.isinf(piece.low)), x.size - int(math.isinf(piece.high)))
-    loss[0], loss[-1] = (-math.inf, math.inf) if up else (math.inf, -math.inf)
-    loss[finite] = piece.loss(x[finite])
-    return Cut(x, loss, *piece.masses(x), up)
-
-
-def _joined(cells: Cells) -> tuple[Array, Array, Array, Array, list[int]]:
-    """Losses and masses of all pieces in one row, with cells of no mass between pieces, and where pieces end."""
-    ordered = [cut.ordered() for cut in cells.cuts]
-    ends = np.cumsum([one[0].size for one in ordered]).tolist()
-    if len(ordered) == 1:
-        return *ordered[0], ends
-    p, q, d = (np.concatenate([v for one in ordered for v in (one[kind], [0.0])][:-1]) for kind in (1, 2, 3))
-    return np.concatenate([one[0] for one in ordered]), p, q, d, ends
+    x = np.concatenate([[piece.low], inside, [piece.high]])
+    return x if piece.increasing else x[::-1]
 
 
 def discretise_above(cells: Cells) -> Discrete:
     """The dominating discrete loss on the given cells. Proof: engine.md#two-discrete-losses-around-the-true-one"""
     law, infinite = cells.law, cells.law.lost + UNDERFLOW
-    loss, p, q, d, ends = _joined(cells)
-    low = loss[:-1]
+    loss, p, q, d, low = cells.loss, cells.p, cells.q, cells.d, cells.loss[:-1]
     with np.errstate(invalid="ignore", divide="ignore", over="ignore"):
         # share of the cell's P-mass that goes to its upper end: (P - e^low Q) / (P (1 - e^(low-high))); all of it from -inf
         excess, cancels = d - q * np.expm1(low), low < -0.5
@@ -114,7 +109,7 @@ def discretise_above(cells: Cells) -> Discrete:
         share[unknown] = 1.0
     upper = p * np.minimum(np.maximum(share, 0.0), 1.0)
     lower = p - upper
-    for end in ends:
+    for end in cells.ends:
         last = end - 2
         if math.isinf(loss[end - 1]):  # losses to +inf: keep the Q-mass at the last edge; the rest of P is at +inf
             kept = min(q[last] * math.exp(min(700.0, loss[last])), p[last]) if q[last] > RESOLVED else 0.0
@@ -135,7 +130,7 @@ def discretise_above(cells: Cells) -> Discrete:
 def discretise_below(cells: Cells) -> Discrete:
     """The dominated discrete loss on the given cells. Proof: engine.md#two-discrete-losses-around-the-true-one"""
     law = cells.law
-    loss, p, q, d, _ = _joined(cells)
+    loss, p, q, d = cells.loss, cells.p, cells.q, cells.d
     # Where Q underflows, the loss at the cell's lower end is a lower bound of the merged one. Dropping the
     # lightest outcomes, and those of the open first cell, lowers every profile.
     low, seen = loss[:-1], q > RESOLVED

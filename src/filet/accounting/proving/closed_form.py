@@ -6,13 +6,16 @@ import math
 from typing import Any, Protocol
 
 import numpy as np
-from scipy.special import erfcx, log_ndtr
+from scipy.special import erfcx
 
 from ..._rounding import CLOSED_FORM_ERROR, POINT_ERROR, SUM_ERROR, UNDERFLOW, UNIT, down, up
+from ..terms import Bounds
 from .cells import Discrete
-from .loss_law import Array, LossLaw
+from .loss_law import Array, LossLaw, Propose
 
 _NODES, _WEIGHTS = np.polynomial.legendre.leggauss(6)
+_HALF_LOG, _ROOT_HALF_PI, _ROOT_HALF = 0.5 * math.log(2 * math.pi), math.sqrt(math.pi / 2), math.sqrt(0.5)
+_VAGUE = 0.1  # with a larger relative error delta is between 0 and 1, and no more is known
 
 
 class ClosedForm(Protocol):
@@ -25,11 +28,11 @@ class ClosedForm(Protocol):
 class OneStep:
     """One step alone: the profile of its loss law. Proof: engine.md#one-step"""
 
-    def __init__(self, law: LossLaw) -> None:
-        self._law = law
+    def __init__(self, law: LossLaw, propose: Propose) -> None:
+        self._law, self._propose = law, propose
 
     def delta_bounds(self, epsilon: Array) -> tuple[Array, Array]:
-        value, error = self._law.profile(epsilon)
+        value, error = self._law.profile(epsilon, self._propose)
         relative = POINT_ERROR + 20 * self._law.weight_error
         upper = value * (1 + relative) + error + self._law.lost + UNDERFLOW
         lower = value * (1 - relative) - error - UNDERFLOW if self._law.whole else np.zeros_like(value)
@@ -38,36 +41,56 @@ class OneStep:
 
 
 class HullStep:
-    """One step alone whose loss is discrete, as lending gives it: a plain sum. Proof: engine.md#one-step"""
+    """One step alone whose loss is discrete, as lending gives it. Proof: engine.md#one-step
+
+    Between losses the profile is a chord in e^epsilon: its value at the next loss, and the rest of the way times the Q-mass
+    beyond. All terms are positive, so their rounding is relative.
+    """
 
     def __init__(self, law: Discrete) -> None:
-        self._law = law
+        at = np.exp(law.loss)
+        beyond = np.cumsum(np.exp(law.log_mass - law.loss)[::-1])[::-1]
+        steps = beyond[1:] * at[:-1] * np.expm1(law.loss[1:] - law.loss[:-1])
+        self._loss, self._beyond, self._infinite = law.loss, beyond, law.infinite
+        self._value = np.append(np.cumsum(steps[::-1])[::-1], 0.0) + law.infinite
 
     def delta_bounds(self, epsilon: Array) -> tuple[Array, Array]:
-        law, mass = self._law, np.exp(self._law.log_mass)
-        value = np.array([float(mass @ -np.expm1(np.minimum(e - law.loss, 0.0))) for e in epsilon]) + law.infinite
-        return np.maximum(down(value, SUM_ERROR) - law.infinite, 0.0), np.minimum(up(value, SUM_ERROR) + UNDERFLOW, 1.0)
+        last = self._loss.size - 1
+        following = np.minimum(np.searchsorted(self._loss, epsilon, side="right"), last)
+        epsilon = np.minimum(epsilon, self._loss[following])  # nothing is left beyond the last
+        way = np.exp(epsilon) * np.expm1(self._loss[following] - epsilon)
+        value = self._value[following] + way * self._beyond[following]
+        least = np.maximum(down(value, SUM_ERROR) - self._infinite, 0.0)
+        return least, np.minimum(up(value, SUM_ERROR) + UNDERFLOW, 1.0)
 
 
 class Gaussian:
     """Gaussian releases of total squared shift in [least, most]. Proof: engine.md#gaussian-releases"""
 
     def __init__(self, least: float, most: float) -> None:
-        self._shifts = math.sqrt(least), math.sqrt(most)
+        self.shifts = math.sqrt(least), math.sqrt(most)
 
     def delta_bounds(self, epsilon: Array) -> tuple[Array, Array]:
-        (low, low_error), (high, high_error) = (self._delta(mu, epsilon) for mu in self._shifts)
-        return np.maximum(0.0, low * (1 - low_error)), np.minimum(1.0, high * (1 + high_error) + 5e-324)
+        (low, low_error), (high, high_error) = (
+            (np.exp(gaussian_log_delta(mu, epsilon)), _relative_error(mu, epsilon)) for mu in self.shifts
+        )
+        lower, upper = low * (1 - low_error), high * (1 + high_error) + 5e-324
+        return np.where(low_error < _VAGUE, lower, 0.0), np.where(high_error < _VAGUE, np.minimum(upper, 1.0), 1.0)
 
-    @staticmethod
-    def _delta(mu: float, epsilon: Array) -> tuple[Array, Array]:
-        """delta, and its relative error: that of the formula, and of a tail whose argument is rounded."""
-        if mu == 0.0:
-            return np.zeros_like(epsilon), np.zeros_like(epsilon)
-        size = epsilon / mu + mu
-        error = CLOSED_FORM_ERROR + 8 * UNIT * size * (np.abs(epsilon / mu - mu / 2) + 1.0)
-        known = error < 0.1  # otherwise delta is between 0 and 1, and no more is known
-        return np.where(known, np.exp(gaussian_log_delta(mu, epsilon)), 0.5), np.where(known, error, 1.0)
+    def bracket(self, delta: float, below: float, above: float) -> Bounds:
+        """What two epsilons prove of epsilon(delta), one from below and one from above. Proof: engine.md#what-is-proven"""
+        least, most = self.shifts
+        low, low_error = math.exp(gaussian_log_delta(least, below)), _relative_error(least, below)
+        high, high_error = math.exp(gaussian_log_delta(most, above)), _relative_error(most, above)
+        return Bounds(below if low_error < _VAGUE and low * (1 - low_error) >= delta else 0.0,
+                      above if high_error < _VAGUE and high * (1 + high_error) + 5e-324 <= delta else math.inf)  # fmt: skip
+
+
+def _relative_error(mu: float, epsilon: Any) -> Any:
+    """That of delta by the formula, and by a tail whose argument is rounded."""
+    if mu == 0.0:
+        return 0.0
+    return CLOSED_FORM_ERROR + 8 * UNIT * (epsilon / mu + mu) * (abs(epsilon / mu - mu / 2) + 1.0)
 
 
 def gaussian_log_delta(mu: float, epsilon: Any) -> Any:
@@ -78,22 +101,21 @@ def gaussian_log_delta(mu: float, epsilon: Any) -> Any:
     """
     if mu == 0.0:
         return -math.inf
-    a, b = epsilon / mu - mu / 2, epsilon / mu + mu / 2
-    with np.errstate(all="ignore"):  # each formula is used where it holds
-        first, second = log_ndtr(-a), epsilon + log_ndtr(-b)
-        negative = first + np.log(-np.expm1(second - first))
-        close = 0.5 * mu * (_mills_slope(np.add.outer(0.5 * (a + b), 0.5 * mu * _NODES)) @ _WEIGHTS)
-        gap = np.where(mu < 0.01 * np.maximum(1.0, a), close, _mills(a) - _mills(b))
-        other = np.log(np.maximum(gap, 0.0)) - 0.5 * a * a - 0.5 * math.log(2 * math.pi)
-    return np.where(a < -5.0, negative, other)[()]
+    middle, larger = epsilon / mu, np.maximum if isinstance(epsilon, np.ndarray) else max
+    a = larger(middle - mu / 2, -30.0)  # further out delta is 1, to 190 digits
+    gap, close = _mills(a) - _mills(middle + mu / 2), mu < 0.01 * larger(1.0, a)
+    if close is not False and np.any(close):
+        integral = 0.5 * mu * (_mills_slope(np.add.outer(middle, 0.5 * mu * _NODES)) @ _WEIGHTS)
+        gap = np.where(close, integral, gap)
+    return np.log(larger(gap, 5e-324)) - 0.5 * a * a - _HALF_LOG
 
 
 def _mills(x: Any) -> Any:
-    return math.sqrt(math.pi / 2) * erfcx(x / math.sqrt(2.0))
+    return _ROOT_HALF_PI * erfcx(x * _ROOT_HALF)
 
 
 def _mills_slope(x: Array) -> Array:
-    """1 - x R(x) > 0; its series where the two terms nearly cancel."""
+    """1 - x R(x) > 0 for x > -1; its series where the two terms nearly cancel."""
     y = np.square(1.0 / np.maximum(x, 1.0))
     series = y * (1 - 3 * y * (1 - 5 * y * (1 - 7 * y * (1 - 9 * y * (1 - 11 * y)))))
-    return np.asarray(np.where(x > 30.0, series, 1.0 - x * _mills(np.minimum(x, 30.0))))
+    return np.asarray(np.where(x > 30.0, series, 1.0 - x * _mills(np.clip(x, -1.0, 30.0))))

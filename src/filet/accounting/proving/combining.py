@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from fractions import Fraction
 from typing import Any
 
 import numpy as np
 
-from ..._rounding import SUM_ERROR, UNIT, up
+from ..._rounding import FEW, LARGEST_EXPONENT, SUM_ERROR, UNIT, up
 from ..terms import Bounds
 
-_LARGEST_EXPONENT = 700.0
+_SPARE = 8 * UNIT  # more than the rounding of an exponential or of a sum of rounded terms, and of what moves them
 
 
 def worse(parts: Iterable[Bounds]) -> Bounds:
@@ -28,7 +27,7 @@ def union_cost(overflow: Bounds, epsilon: float) -> Bounds:
     """
     if overflow.upper == 0.0:
         return Bounds(0.0, 0.0)
-    if epsilon > _LARGEST_EXPONENT:
+    if epsilon > LARGEST_EXPONENT:
         return Bounds(0.0, math.inf)
     factor = 1.0 + math.exp(epsilon)
     return Bounds(factor * overflow.lower * (1 - SUM_ERROR), factor * overflow.upper * (1 + SUM_ERROR))
@@ -40,16 +39,18 @@ def chance(exponent: float, error: float) -> Bounds:
     Proof: engine.md#steps-without-noise
     """
     lower, upper = (-math.expm1(-exponent * (1 + sign * error)) for sign in (-1.0, 1.0))
-    return Bounds(max(0.0, lower * (1 - 8 * UNIT)), min(1.0, upper * (1 + 8 * UNIT)))
+    return Bounds(max(0.0, lower * (1 - _SPARE)), min(1.0, upper * (1 + _SPARE)))
 
 
 def squared_shift(releases: Iterable[tuple[float, int]]) -> Bounds:
-    """The sum of count / sigma^2 of Gaussian releases (sigma, count): each term and the sum are rounded once.
+    """The sum of count / sigma^2 of Gaussian releases (sigma, count): a term has three roundings, the sum one.
 
     Proof: engine.md#gaussian-releases
     """
-    total = math.fsum(float(count / Fraction(sigma) ** 2) for sigma, count in releases)
-    return Bounds(total * (1 - 8 * UNIT), total * (1 + 8 * UNIT))
+    total = math.fsum(float(count) / sigma / sigma for sigma, count in releases)
+    if total == math.inf:
+        raise OverflowError("a sum of squared shifts is no float")
+    return Bounds(total * (1 - _SPARE), total * (1 + _SPARE))
 
 
 def added(part: Bounds, cost: Bounds) -> Bounds:
@@ -75,10 +76,10 @@ def power(rate: Any, forward: Any, backward: Any) -> Any:
     powers = np.asarray(rate)
     for one, other in ((forward, backward), (backward, forward)):
         (epsilon, delta), (back, backs) = np.asarray(one).T, np.asarray(other).T
-        near = epsilon <= _LARGEST_EXPONENT
+        near = epsilon <= LARGEST_EXPONENT
         # thresholds a = e^epsilon >= 1: H_a + a f; and below 1: H_{1/b}(P||Q) + f / b = 1 - 1/b + (H_b(Q||P) + f) / b
         ahead = delta[near] + np.multiply.outer(rate, np.exp(epsilon[near]))
         behind = -np.expm1(-back) + np.exp(-back) * np.add.outer(rate, backs)
-        best = np.minimum(ahead.min(axis=-1, initial=1.0), behind.min(axis=-1))
-        powers = np.maximum(powers, up(best, 16 * UNIT))
+        best = np.minimum(ahead.min(axis=-1, initial=np.inf), behind.min(axis=-1))
+        powers = np.maximum(powers, up(best, FEW))
     return np.minimum(1.0, powers)[()]

@@ -44,7 +44,9 @@ class Block:
 
     def part(self, where: np.ndarray) -> Block:
         """The same phases with the other losses left out."""
-        return replace(self, log_mass=np.where(where, self.log_mass, -np.inf))
+        some = np.asarray(where.any(axis=0))
+        some[0] |= not some.any()  # an outcome of no mass is left if there is none
+        return replace(self, loss=self.loss[:, some], log_mass=np.where(where, self.log_mass, -np.inf)[:, some])
 
     def log_sum(self, c: Array) -> Array:
         """log sum_i e^{log_mass_i + c loss_i} for each c (rows) and phase (columns)."""
@@ -81,14 +83,16 @@ def blocks(laws: Sequence[tuple[Discrete, int]]) -> list[Block]:
 class Composition:
     """Sums of independent losses: phases of discrete losses and one Gaussian loss N(mu^2/2, mu^2), mu^2 = `gaussian`.
 
-    Losses above `cap` are left out; with `jump=True` it is the measure of sums in which exactly one loss is above it.
-    Proof: engine.md#the-inversion-formula, engine.md#rare-large-losses
+    Losses above `cap` are left out; with `jump=True` it is the measure of sums in which exactly one loss is above it, and
+    within `band`. Proof: engine.md#the-inversion-formula, engine.md#rare-large-losses
     """
 
-    def __init__(self, whole: list[Block], gaussian: float = 0.0, cap: float = math.inf, jump: bool = False) -> None:
+    def __init__(self, whole: list[Block], gaussian: float = 0.0, cap: float = math.inf, jump: bool = False,
+                 band: tuple[float, float] = (-math.inf, math.inf)) -> None:  # fmt: skip
         self.gaussian, self.jump, self.cap = gaussian, jump, cap
         self.small = whole if cap == math.inf else [block.part(block.loss <= cap) for block in whole]
-        self.big = [block.part(block.loss > cap) for block in whole] if jump else []
+        low, high = max(cap, band[0]), band[1]
+        self.big = [block.part((block.loss > low) & (block.loss <= high)) for block in whole] if jump else []
         self.total_steps = max(1.0, sum(float(block.steps.sum()) for block in whole))
         self.rows = max((block.steps.size for block in whole), default=1)
         self._tilt, self._tilted = math.nan, list[Tilted]()
@@ -135,7 +139,7 @@ class Composition:
                 values, own = one.transform(spacing, count)
                 error = one.error(size, own)
                 bound = np.abs(values) + error
-                with np.errstate(divide="ignore"):
+                with np.errstate(divide="ignore", invalid="ignore"):  # a transform of no mass is zero
                     log_f += one.steps @ np.log(values)
                 log_bound += one.steps @ np.log(bound)
                 relative += one.steps @ (error / bound)

@@ -15,6 +15,7 @@ from .cells import Discrete
 from .loss_law import Array
 
 _LARGEST_LOSS = 600.0
+_SPARE = 4 * UNIT  # more than the rounding of a difference of exponentials, and of a sum of two
 
 
 def reverse(loss: Array, part: Array) -> tuple[Array, Array]:
@@ -25,31 +26,29 @@ def reverse(loss: Array, part: Array) -> tuple[Array, Array]:
     return -loss[::-1], (part * np.exp(-loss) * (1 + FEW))[::-1]
 
 
-def _slopes(loss: Array, value: Array) -> Array:
-    """Of the chords, the first one from (0, 1); each with a relative error of a few roundings, as values count as exact."""
-    width = np.append(np.exp(loss[0]), np.exp(loss[:-1]) * np.expm1(np.diff(loss)))
-    return np.asarray(np.diff(value, prepend=1.0) / width)
+def _widths(loss: Array) -> Array:
+    """Of the chords in a, the first one from 0; each with a relative error of a few roundings."""
+    at = np.exp(loss)
+    return np.concatenate([at[:1], at[:-1] * np.expm1(loss[1:] - loss[:-1])])
 
 
-def vertices(loss: Array, part: Array) -> tuple[Array, Array]:
-    """Nodes and values of the lower convex hull of (e^loss, H) and (0, 1), down to its minimum.
+def vertices(loss: Array, part: Array) -> tuple[Array, Array, Array]:
+    """Nodes and values of the lower convex hull of (e^loss, H) and (0, 1), down to its minimum, and the slopes around them.
 
     Proof: theory.md#how-it-is-used
     """
-    value = np.where(loss < 0.0, -np.expm1(np.minimum(loss, 0.0)) * (1 + 4 * UNIT) + part * (1 + 4 * UNIT), part)
+    spare = np.where(loss < 0.0, 1 + _SPARE, 1.0)
+    value = -np.expm1(np.minimum(loss, 0.0)) * spare + part * spare
     with np.errstate(divide="ignore"):  # any nodes may be left out
-        keep = (
-            (value < 1.0) & (np.log(value) - np.maximum(loss, 0.0) > LEAST_LOG_MASS) & (np.abs(loss) <= _LARGEST_LOSS)
-        )
-    loss, value = loss[keep], value[keep]
-    while loss.size:
-        slope = _slopes(loss, value)
-        # a point above the chord of its neighbours is no vertex, and neither is a last point that is not below
-        above = np.append(slope[:-1] >= slope[1:], slope[-1] >= 0.0)
-        if not above.any():
-            break
-        loss, value = loss[~above], value[~above]
-    return loss, value
+        large = np.log(value) - np.maximum(loss, 0.0) > LEAST_LOG_MASS
+    kept = (value < 1.0) & large & (np.abs(loss) <= _LARGEST_LOSS)
+    while True:
+        loss, value = loss[kept], value[kept]
+        ends, slope = np.concatenate([[1.0], value]), np.zeros(loss.size + 1)
+        slope[:-1] = (ends[1:] - ends[:-1]) / _widths(loss)  # a few roundings, as values count as exact
+        kept = slope[:-1] < slope[1:]  # else it is above the chord of its neighbours, or a last one that is not below
+        if kept.all():
+            return loss, value, slope
 
 
 def dominating(loss: Array, part: Array) -> Discrete:
@@ -61,11 +60,10 @@ def dominating(loss: Array, part: Array) -> Discrete:
 
     Proof: theory.md#how-it-is-used
     """
-    loss, value = vertices(loss, part)
+    loss, value, slope = vertices(loss, part)
     if not loss.size:
         raise NotCertifiedError("a one-step profile has no finite loss that matters; use the swap analysis")
-    slope = np.append(_slopes(loss, value), 0.0)
-    log_mass = np.log(np.diff(slope)) + loss
+    log_mass = np.log(slope[1:] - slope[:-1]) + loss
     spare = 8 * UNIT * (float(np.abs(log_mass).max()) + 2.0 * float(np.abs(loss).max()) + 32.0)
     law = Discrete(loss, log_mass + spare, float(value[-1]) * (1 + spare), 0.0)
     check(law, loss, value)
@@ -79,10 +77,9 @@ def profile(law: Discrete) -> tuple[Array, Array, float]:
 
     Proof: theory.md#how-it-is-used
     """
-    width = np.append(np.exp(law.loss[0]), np.exp(law.loss[:-1]) * np.expm1(np.diff(law.loss)))
     q = np.exp(law.log_mass - law.loss).astype(np.longdouble)
     beyond = np.cumsum(q[::-1])[::-1]
-    value = np.float64(law.infinite) + np.cumsum((beyond * width)[::-1])[::-1]
+    value = np.float64(law.infinite) + np.cumsum((beyond * _widths(law.loss))[::-1])[::-1]
     size = float(np.abs(law.log_mass).max() + np.abs(law.loss).max())
     error = UNIT * (size + 16.0) + 2 * law.loss.size * EXTENDED_UNIT
     at = np.append(value, law.infinite).astype(np.float64) * (1 - error)
@@ -96,7 +93,7 @@ def check(law: Discrete, loss: Array, value: Array) -> None:
     """
     same, found, start = profile(law)
     if not (np.array_equal(same, loss) and bool(np.all(found >= value)) and start >= 1.0 and start < 1.0 + 1e-9):
-        short = float(np.max(value - found)) if found.shape == value.shape else float("nan")
+        short = float(np.max(value - found)) if found.shape == value.shape else np.nan
         raise NotCertifiedError(
             f"a one-step profile is short by {short!r}, or has mass {start!r} instead of 1; please report these parameters"
         )

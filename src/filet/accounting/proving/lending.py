@@ -15,7 +15,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -23,10 +23,11 @@ from ..._rounding import FEW, LEAST_LIGHT, UNIT
 from ...errors import NotCertifiedError
 from ..terms import Adjacency
 from .loss_law import Array
-from .tails import integral
+from .tails import Integral, integral
 from .tails import upper as _upper
 
 _LARGEST_EXPONENT = 690.0
+_LEAST_PSI = (0.01, 0.1)  # where it is less, a second tangent gains less than 1e-4, and so does a third
 
 
 # A float, or an array with one a node: nodes of many steps may stand in one array.
@@ -45,8 +46,7 @@ def lendable(weights: Weights, sigma: Number) -> bool:
     return bool(np.all(noisy & known & (np.minimum(weights.w, weights.tau) >= LEAST_LIGHT)))
 
 
-@dataclass(frozen=True)
-class Both:
+class Both(NamedTuple):
     """A weight of `a Q - P`, rounded down and rounded up; neither is negative."""
 
     down: Array
@@ -112,23 +112,21 @@ class Step:
 
     def masses(self, loss: Array) -> tuple[Both, Both, Both, Both, Both]:
         """low, low2, m_0, m_1, top2 of the theorem; where a < 1, negative weights are put to zero."""
-        v, p, gap, a = self.weights, self.p, np.expm1(loss), np.exp(loss)
-        nothing = Both(np.zeros_like(loss), np.zeros_like(loss))
+        v, p, gap, a, nothing = self.weights, self.p, np.expm1(loss), np.exp(loss), np.zeros_like(loss)
         if self.adjacency is Adjacency.REPLACE_ONE:
             stay, swap = _both(v.stay * gap, 0.0, self.error), _both(v.swap * gap, 0.0, self.error)
             return _both((1 - p) * gap, 0.0, FEW), _both(a * p, 0.0, FEW), stay, swap, _both(a * v.c, 0.0, self.error)
+        if self.adjacency is Adjacency.ADD_REMOVE:
+            hits, m1 = nothing, _both(gap * v.tau, v.tq, self.error)
+        else:
+            hits, m1 = a * v.tq, _both(gap * v.swap, 0.0, self.error)
         low, off = gap + p, FEW * (np.abs(gap) + p)
         # the digits of w are fewer than those of a - 1 + p, so the two are multiplied, not w (a-1) and w p added
-        down, up = low - off, low + off
-        own = Both(np.maximum(down, 0.0), np.maximum(up, 0.0))
-        few, many = v.w * (1 - self.error), v.w * (1 + self.error)
-        if self.adjacency is Adjacency.ADD_REMOVE:
-            return own, nothing, Both(own.down * few, own.up * many), _both(gap * v.tau, v.tq, self.error), nothing
-        hits = a * v.tq
+        down, up, few, many = low - off, low + off, v.w * (1 - self.error), v.w * (1 + self.error)
         least = np.where(down > 0.0, down * few, down * many) + hits * (1 - self.error)
         most = np.where(up > 0.0, up * many, up * few) + hits * (1 + self.error)
-        middle = Both(np.maximum(least, 0.0), np.maximum(most, 0.0))
-        return own, nothing, middle, _both(gap * v.swap, 0.0, self.error), nothing
+        own, m0 = (Both(np.maximum(one, 0.0), np.maximum(other, 0.0)) for one, other in ((down, up), (least, most)))
+        return own, Both(nothing, nothing), m0, m1, Both(nothing, nothing)
 
 
 def stacked(steps: Sequence[Step], counts: Sequence[int], lenders: int) -> Step:
@@ -158,13 +156,13 @@ def cover(step: Step, m0: Array, m1: Array, lent: Array, tilts: Array) -> tuple[
 
     Proof: theory.md#lending
     """
-    k, i = np.arange(1.0, step.lenders + 1.0)[:, None], 0.5 / step.sigma**2
-    exponent = -k * tilts - k * k * i
-    safe = 1.0 - 4 * UNIT * (k * np.abs(tilts) + k * k * i + 8.0)
-    e = lent * np.exp(np.minimum(exponent, _LARGEST_EXPONENT)) * np.maximum(safe, 0.0)
-    up = (k * e).sum(axis=0)
-    total = up + m0 + e.sum(axis=0)
-    terms = step.lenders + 8.0  # roundings of a sum
+    last, i = float(step.lenders), 0.5 / step.sigma**2
+    k = np.arange(1.0, last + 1.0)[:, None]
+    safe = np.maximum(1.0 - 4 * UNIT * (last * np.abs(tilts) + last * last * i + 8.0), 0.0)
+    e = lent * np.exp(np.minimum(-k * tilts - k * k * i, _LARGEST_EXPONENT)) * safe
+    up, whole = k[:, 0] @ e, e.sum(axis=0)
+    total = up + m0 + whole
+    terms = last + 8.0  # roundings of a sum
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
         theta, log_1, log_up = up / total, np.log(m1), np.log(up)
         rest = log_1 - i + tilts - log_up
@@ -176,54 +174,58 @@ def cover(step: Step, m0: Array, m1: Array, lent: Array, tilts: Array) -> tuple[
     return np.where(use, mass, m0), np.where(use, theta * (1 + 2 * terms * UNIT), 0.0)
 
 
-def _tangent(
-    step: Step, c: Array, mass: Array, top2: Array | None, theta: Array, r: Array
-) -> tuple[Array, Array, Array]:
-    """Upper bounds of V_r - V_0 times e^{psi - slope (r-1)} and of V_r - V_0, and a good next r; r >= 1, and 1 with top2."""
-    m, kappa = step.draws
+def _rise(step: Step, c: Array, mass: Array, top2: Array | None, r: Array | float) -> tuple[Integral, Array, Array]:
+    """The reading at r, V_r - V_0, and a bound of its error."""
     y = np.sqrt(r) / step.sigma
     if top2 is None:  # V_0 is c - M or 0, so the rise is V's other half or V itself: no cancellation
         v = integral(c, mass, None, y, np.where(mass < c, -1.0, 1.0))
-        rise, error = v.value, v.error
-    else:
-        v = integral(c, mass, top2, y)
-        start = integral(np.maximum(c - mass, 0.0), np.zeros_like(c), top2, y)
-        rise, error = v.value - start.value, v.error + 2.0 * start.error
-    z = v.x - y
+        return v, v.value, v.error
+    v, start = integral(c, mass, top2, y), integral(np.maximum(c - mass, 0.0), np.zeros_like(c), top2, y)
+    return v, v.value - start.value, v.error + 2.0 * start.error
+
+
+def _tangent(
+    step: Step, mass: Array, theta: Array, r: Array | float, reading: tuple[Integral, Array, Array]
+) -> tuple[Array, Array]:
+    """An upper bound of V_r - V_0 times e^{psi - slope (r-1)}, and a good next r; r >= 1, and 1 with top2."""
+    (m, kappa), (v, rise, error), y = step.draws, reading, np.sqrt(r) / step.sigma
+    z, far = v.x - y, np.square(kappa * theta)
+    away = np.abs(z)
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
         slope = mass * np.exp(-0.5 * z * z) / (math.sqrt(2 * math.pi) * 2 * step.sigma * np.sqrt(r))
-        loose = 2.0 * (np.abs(z) + 1.0) * (v.off + 4 * UNIT * (np.abs(z) + y + 8.0))  # of the density above
+        loose = 2.0 * (away + 1.0) * (v.off + 4 * UNIT * (away + y + 8.0))  # of the density above
         steep, flat = slope * (1 + loose) / (rise - error), slope * (1 - loose) / (rise + error)
-        reach = steep * np.square(kappa * theta) * (1 + FEW)
+        reach = steep * far * (1 + FEW)
         left = 1.0 - 2.0 * reach / m * (1 + FEW)
         psi = (4.0 * reach / left + 2.0 * steep * reach / left**2) / m * (1 + FEW)
         psi = psi - np.maximum(flat, 0.0) * (r - 1.0) * (1 - FEW)
         good = (rise > 2 * error) & (left > 1e-6) & (loose < 0.1) & (psi < _LARGEST_EXPONENT)
         tight = np.where(good, (rise + error) * np.exp(psi) * (1 + 4 * UNIT * (np.abs(psi) + 8.0)), np.inf)
-        ahead = 4.0 * (np.square(kappa * theta) + reach) / m / np.maximum(left, 0.2) ** 2
-    following = 1.0 + np.fmin(np.fmax(np.where(left > 0.2, ahead, 2.0), 0.0), 3.0)
-    return tight, np.maximum(rise, 0.0) + error, following
+        ahead = np.where(left > 0.2, 4.0 * (far + reach) / m / np.maximum(left, 0.2) ** 2, 2.0)
+    return tight, 1.0 + np.fmin(np.fmax(ahead, 0.0), 3.0)
 
 
-def top(step: Step, c: Array, mass: Array, top2: Array | None, theta: Array, tangents: int = 2) -> tuple[Array, Array]:
+def top(step: Step, c: Array, mass: Array, top2: Array | None, theta: Array) -> tuple[Array, Array]:
     """Upper bounds of V_0 and of what the theorem's Top adds to it, by the tangent at 1 and (without top2) some more.
 
     Proof: theory.md#lending
     """
-    one = np.ones_like(mass)
-    tight, rise, ahead = _tangent(step, c, mass, top2, theta, one)
-    base = np.maximum(c - mass, 0.0) * (1 + FEW)
+    (m, kappa), reading = step.draws, _rise(step, c, mass, top2, 1.0)
+    rise, base = np.maximum(reading[1], 0.0) + reading[2], np.maximum(c - mass, 0.0) * (1 + FEW)
+    tight, ahead = _tangent(step, mass, theta, 1.0, reading)
     if top2 is None:
-        for _ in range(tangents):  # the tangent may be taken anywhere, and does better a little further out
-            more, _, ahead = _tangent(step, c, mass, None, theta, ahead)
-            tight = np.minimum(tight, more)
+        for psi in _LEAST_PSI:  # the tangent may be taken anywhere, and does better a little further out
+            loose = (theta > 0.0) & (tight > rise * (1 + psi))
+            if loose.any():
+                some, at, r = step.at(loose), mass[loose], ahead[loose]
+                more, ahead[loose] = _tangent(some, at, theta[loose], r, _rise(some, c[loose], at, None, r))
+                tight[loose] = np.minimum(tight[loose], more)
     else:
         base = _upper(base, np.zeros_like(c), top2, 1.0 / step.sigma)
         with np.errstate(divide="ignore"):  # where log(V_r - V_0) is known to be concave in r
             edge = 1.0 / step.sigma + 0.5 * step.sigma * np.log(c / top2)
         known = (mass >= c) | (edge * (1 + 1e-9) + 1e-9 <= np.minimum(math.sqrt(3.0), 1.5 * step.sigma))
         tight = np.where(known, tight, np.inf)
-    m, kappa = step.draws
     away = kappa * theta / np.sqrt(m)
     sure = rise + mass * (away + away * away) / (2.0 * step.sigma * math.sqrt(2 * math.pi)) * (1 + FEW)
     return base, np.where(theta > 0.0, np.minimum(tight, sure), rise)
@@ -235,38 +237,42 @@ def lent_part(step: Step, loss: Array, shares: Array, tilts: Array) -> Array:
     Proof: theory.md#lending
     """
     if step.adjacency is Adjacency.REPLACE_ONE:  # symmetric
-        return np.exp(np.minimum(loss, 0.0)) * (1 + FEW) * _lent(step, np.abs(loss), shares, tilts, above=True)
+        return np.exp(np.minimum(loss, 0.0)) * (1 + FEW) * _lent(step, np.abs(loss), shares, tilts)
+    if step.adjacency is Adjacency.ADD_REMOVE:
+        return _lent(step, loss, shares, tilts)
     part, above = np.full_like(loss, np.inf), loss >= 0.0
-    for where, side in ((above, True), (~above, False)):
-        if where.any() and (side or step.adjacency is Adjacency.ADD_REMOVE):
-            part[where] = _lent(step.at(where), loss[where], shares[where], tilts[where], above=side)
+    if above.any():
+        part[above] = _lent(step.at(above), loss[above], shares[above], tilts[above])
     return part
 
 
-def _lent(step: Step, loss: Array, shares: Array, tilts: Array, *, above: bool) -> Array:
+def _lent(step: Step, loss: Array, shares: Array, tilts: Array) -> Array:
     """Above a = 1 the value: c up, negative weights down. Below, the excess: c and M down, what the rest loses up."""
     share = np.fmin(np.fmax(shares.T, 0.0), 1.0)  # whatever is no number is replaced
     tilts = np.fmin(np.fmax(tilts, -1e3), 1e3)
     low, low2, m0, m1, top2 = step.masses(loss)
-    replaced = step.adjacency is Adjacency.REPLACE_ONE
-    level, y, sign = step.levels, 1.0 / step.sigma, 1.0 if above else -1.0
+    replaced, above, sign = step.adjacency is Adjacency.REPLACE_ONE, *_sides(loss)
+    level, y = step.levels, 1.0 / step.sigma
     mass, theta = cover(step, m0.down, m1.down, share * low.down * (level * (1 - step.error)), tilts)
-    c = np.full_like(loss, step.weights.c * (1 + step.error if above else 1 - step.error))
+    c = step.weights.c * (1 + sign * step.error)
     base, rise = top(step, c, mass, top2.down if replaced else None, theta)
-    if above:
-        own, whole, second = (1.0 - share) * low.down * (1 - FEW), low.down, low2.down if replaced else None
-        result = base + rise
-    else:
-        own, whole, second = (1.0 - share) * low.up * (1 + FEW), low.up, None
-        given = (share * low.up * level).sum(axis=0) * (1 + 2 * step.error) + m0.up + m1.up
-        result = rise + np.maximum(given * (1 + FEW) - np.minimum(mass, c), 0.0) + FEW * given
-    hit, spread = np.full_like(loss, step.p), None if second is None else np.broadcast_to(second, own.shape)
-    kept = _upper(np.broadcast_to(hit, own.shape), own, spread, y, sign)
-    result = result + (level * kept).sum(axis=0) * (1 + 2 * step.error) + step.far * _upper(hit, whole, second, y, sign)
+    given = (share * low.up * level).sum(axis=0) * (1 + 2 * step.error) + m0.up + m1.up
+    lost = np.maximum(given * (1 + FEW) - np.minimum(mass, c), 0.0) + FEW * given
+    whole, second = np.where(above, low.down, low.up), low2.down if replaced else None
+    own, hit = (1.0 - share) * whole * (1 - sign * FEW), np.full_like(loss, step.p)
+    kept = _upper(np.broadcast_to(hit, own.shape), own, second, y, sign)
+    far = step.far * _upper(hit, whole, second, y, sign)
+    result = np.where(above, base, lost) + rise + (level * kept).sum(axis=0) * (1 + 2 * step.error) + far
     valid = above | (m1.down > 0.0)  # below a = 1 this proves a > a_0
     # Not needed for soundness: a smaller M is allowed and may give less than the theorem with exact weights. The factor
     # makes up for that wherever psi is not large.
     return np.asarray(np.where(valid & np.isfinite(result), result * (1 + 16 * step.error), np.inf))
+
+
+def _sides(loss: Array) -> tuple[Any, Array]:
+    """Where a >= 1, and the sign that readings have there (values) and elsewhere (excesses)."""
+    above = loss >= 0.0
+    return above, np.where(above, 1.0, -1.0)
 
 
 def swap_part(step: Step, loss: Array) -> Array:
@@ -274,27 +280,23 @@ def swap_part(step: Step, loss: Array) -> Array:
 
     Proof: theory.md#truncation-who-is-compared-with-whom
     """
-    v, y = step.weights, 1.0 / step.sigma
-    if step.adjacency is Adjacency.REPLACE_ONE:
-        scale, loss = np.exp(np.minimum(loss, 0.0)) * (1 + FEW), np.abs(loss)
-    else:
-        scale = np.ones_like(loss)
+    if step.adjacency is Adjacency.REPLACE_ONE and (loss < 0.0).any():  # symmetric
+        return np.exp(np.minimum(loss, 0.0)) * (1 + FEW) * swap_part(step, np.abs(loss))
+    v, y, replaced = step.weights, 1.0 / step.sigma, step.adjacency is Adjacency.REPLACE_ONE
     low, low2, m0, m1, top2 = step.masses(loss)
-    high, few = np.full_like(loss, v.c * (1 + step.error)), np.full_like(loss, v.c * (1 - step.error))
-    hit, room = np.full_like(loss, step.p), v.room * (1 + step.error)
-    if step.adjacency is Adjacency.REPLACE_ONE:
-        part = room * _upper(hit, low.down, low2.down, y)
-        part += _upper(high, m0.down, (m1.down + top2.down) * (1 - FEW), y)
-        return np.asarray(scale * part * (1 + FEW))
-    above = room * _upper(hit, low.down, None, y) + _upper(high, m0.down, m1.down, y)
-    below = room * _upper(hit, low.up, None, y, -1.0)
-    gap = -np.expm1(np.minimum(loss, 0.0))  # 1 - a
-    if step.adjacency is Adjacency.ADD_REMOVE:  # v has a positive weight in P - aQ only where m_1 < 0 for sure
-        surplus = np.where(m1.up > 0.0, 0.0, np.maximum(gap * v.tau * (1 - step.error) - v.tq * (1 + step.error), 0.0))
-        below += _upper((few + surplus) * (1 - FEW), m0.up, m1.up, y, -1.0)
+    above, sign = _sides(loss)
+    gap = -np.expm1(np.minimum(loss, 0.0))  # below a = 1, v has a positive weight in P - aQ where m_1 < 0 for sure
+    if step.adjacency is Adjacency.ADD_REMOVE:
+        surplus = np.maximum(gap * v.tau * (1 - step.error) - v.tq * (1 + step.error), 0.0)
     else:
-        below += _upper(m0.up, (gap * v.swap * (1 - step.error) + few) * (1 - FEW), None, y)
-    return np.asarray(np.where(loss >= 0.0, above, below) * (1 + FEW))
+        surplus = gap * v.swap * (1 - step.error)
+    c = v.c * (1 + sign * step.error) + surplus * (1 - FEW)
+    first, second, whole = (np.where(above, one.down, one.up) for one in (m0, m1, low))
+    if replaced:
+        second = (second + top2.down) * (1 - FEW)
+    full = _upper(c * (1 + sign * FEW), first, second, y, sign)
+    rest = _upper(np.full_like(loss, step.p), whole, low2.down if replaced else None, y, sign)
+    return np.asarray((full + v.room * (1 + step.error) * rest) * (1 + FEW))
 
 
 def part(step: Step, loss: Array, shares: Array, tilts: Array) -> Array:

@@ -182,7 +182,9 @@ class Line:
         small, large = (
             np.exp(np.multiply.outer(e - self.centre, -1j * u)) for u in (self.u[: self.few], self.u[:: self.few])
         )
-        sums = (large[..., None, :] @ (small @ self.folded).reshape(*large.shape, 3))[..., 0, :]
+        # one point without BLAS, whose threads cost more than they save
+        inner = small @ self.folded if small.ndim > 1 else np.einsum("b,bk->k", small, self.folded)
+        sums = (large[..., None, :] @ inner.reshape(*large.shape, 3))[..., 0, :]
         value, excess = sums[..., 0].real, sums[..., 1].real + self.excess_error
         slope = -self.c * value + sums[..., 2].imag
         error = self.rounding + self.truncation + self.total * (len(self.u) + 16) * UNIT

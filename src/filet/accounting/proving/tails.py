@@ -7,7 +7,7 @@ standard deviation. The weights count as exact; whoever calls has moved them to 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 from scipy.special import ndtr
@@ -36,18 +36,7 @@ def threshold(c: Array, m1: Array, m2: Array | None, y: Array | float) -> tuple[
     return x, np.where(np.abs(x) < _FAR, off, 0.0)
 
 
-def _tail(x: Array, y: Array | float) -> tuple[Array, Array]:
-    """Phi(x) for a difference x of a threshold and y, and its relative error.
-
-    scipy's ndtr is good to (8 + 2 x^2) units (measured, and what squaring in its exponent explains); x itself is
-    off by |x| + y units, which Mills' ratio, at least 1 / (1 + |x|), turns into a relative error.
-    """
-    n = np.minimum(np.maximum(-x, 0.0), 40.0)  # beyond 38 the tail underflows
-    return ndtr(x), UNIT * (16.0 + 4.0 * (1.0 + n) * (1.0 + n + y))
-
-
-@dataclass(frozen=True)
-class Integral:
+class Integral(NamedTuple):
     """An integral, a bound of its error, the threshold that it was read at, and a bound of the threshold's error."""
 
     value: Array
@@ -62,22 +51,24 @@ def integral(c: Array, m1: Array, m2: Array | None, y: Array | float, sign: Arra
     Any threshold x gives a lower bound. One that is off by d misses at most d times the largest integrand in between, c phi(x)
     times the change of the likelihood ratio, e^{2yd} - 1: less than 8 c phi(x) y d^2.
 
+    scipy's ndtr is good to (8 + 2 t^2) units at -t (measured, and what squaring in its exponent explains); t is itself off by
+    t + far units, which Mills' ratio, at least 1 / (1 + t), turns into a relative error. One bound serves all tails, `most`
+    being at least any t.
+
     Proof: theory.md#lending
     """
     x, off = threshold(c, m1, m2, y)
-    at, loose = _tail(sign * x, 0.0)
-    value = c * at
-    error = value * loose + 8.0 * c * np.exp(-0.5 * x * x) * y * off * off
-    for mass, distance in ((m1, y), (m2, 2.0 * y)):
-        if mass is not None:
-            at, loose = _tail(sign * (x - distance), distance)
-            at = mass * at
-            value = value - at
-            error = error + at * loose
-    return Integral(np.maximum(sign * value, 0.0), error + UNDERFLOW, x, off)
+    plus, minus, far = c * ndtr(sign * x), m1 * ndtr(sign * (x - y)), y
+    if m2 is not None:
+        far = 2.0 * y
+        minus = minus + m2 * ndtr(sign * (x - far))
+    most = np.minimum(np.maximum(-sign * x, 0.0) + far, 40.0) + 1.0  # beyond 38 the tail underflows
+    error = (plus + minus) * (UNIT * (16.0 + 4.0 * most * (most + far)))
+    error = error + 8.0 * c * np.exp(-0.5 * x * x) * y * off * off + UNDERFLOW
+    return Integral(np.maximum(sign * (plus - minus), 0.0), error, x, off)
 
 
-def upper(c: Array, m1: Array, m2: Array | None, y: Array | float, sign: float = 1.0) -> Array:
+def upper(c: Array, m1: Array, m2: Array | None, y: Array | float, sign: Array | float = 1.0) -> Array:
     """An upper bound of `integral`.
 
     Proof: theory.md#lending

@@ -22,27 +22,27 @@ _LARGEST = 10**15
 def _piece(sigma: float, weights: list[tuple[float, float, float, float]], low: float = -math.inf,
            high: float = math.inf) -> Piece:  # fmt: skip
     """A piece from rows (distance, p, q, p - q); rows without mass are dropped."""
-    rows = [row for row in weights if row[1] != 0.0 or row[2] != 0.0]
-    distance, p, q, d = zip(*rows, strict=True)
+    distance, p, q, d = zip(*(row for row in weights if row[1] + row[2] != 0.0))  # noqa: B905, each has four numbers
     return Piece(tuple(v / sigma for v in distance), p, q, d, low / sigma, high / sigma)
 
 
-def poisson(p: float, sigma: float, adjacency: Adjacency, *, weight: float = 1.0, distance: float = 1.0) -> list[Piece]:
+def _hit(sigma: float, rest: float, hit: float, whole: float, ahead: float, behind: float) -> list[Piece]:
+    """Weights of a batch without x_1 and with it: in P it is `ahead`, in Q `behind` on the other side, or not there at all."""
+    if behind:
+        return [_piece(sigma, [(0.0, rest, rest, 0.0), (ahead, hit, 0.0, hit), (-behind, 0.0, hit, -hit)])]
+    return [_piece(sigma, [(0.0, rest, whole, -hit), (ahead, hit, 0.0, hit)])]
+
+
+def poisson(p: float, sigma: float, adjacency: Adjacency, weight: float = 1.0) -> list[Piece]:
     """Poisson sampling at rate p. Proof: theory.md#one-lemma"""
-    rest, hit = weight * (1.0 - p), weight * p
-    if adjacency is Adjacency.REPLACE_ONE:
-        return [_piece(sigma, [(0.0, rest, rest, 0.0), (distance, hit, 0.0, hit), (-distance, 0.0, hit, -hit)])]
-    return [_piece(sigma, [(0.0, rest, weight, -hit), (distance, hit, 0.0, hit)])]
+    behind = 1.0 if adjacency is Adjacency.REPLACE_ONE else 0.0
+    return _hit(sigma, weight * (1.0 - p), weight * p, weight, 1.0, behind)
 
 
 def _note_capped(v: CapWeights, sigma: float, adjacency: Adjacency) -> list[Piece]:
     """The group r = 2 of the note's Theorems 3.1, 3.3 and 3.4, with weight tau. Proof: theory.md#truncation-who-is-compared-with-whom"""
-    rest, hit = v.swap, v.tq
-    if adjacency is Adjacency.ZERO_OUT:
-        return [_piece(sigma, [(0.0, rest, rest, 0.0), (2.0, hit, 0.0, hit), (-1.0, 0.0, hit, -hit)])]
-    if adjacency is Adjacency.REPLACE_ONE:
-        return [_piece(sigma, [(0.0, rest, rest, 0.0), (2.0, hit, 0.0, hit), (-2.0, 0.0, hit, -hit)])]
-    return [_piece(sigma, [(0.0, rest, v.tau, -hit), (2.0, hit, 0.0, hit)])]
+    behind = {Adjacency.ADD_REMOVE: 0.0, Adjacency.ZERO_OUT: 1.0, Adjacency.REPLACE_ONE: 2.0}[adjacency]
+    return _hit(sigma, v.swap, v.tq, v.tau, 2.0, behind)
 
 
 def _refined_capped(v: CapWeights, p: float, sigma: float, adjacency: Adjacency) -> tuple[list[Piece], list[Atom]]:
@@ -91,7 +91,7 @@ def _reject(n: int, p: float, cap: int, sigma: float, adjacency: Adjacency) -> t
     at_cap, below_cap = hazard(cap, n, p)
     full = at_cap * ((n - cap) / n)
     not_full = below_cap + at_cap * (cap / n)
-    return poisson(p, sigma, adjacency, weight=not_full), [Atom(0.0, full, full)], _hazard_error(at_cap, below_cap)
+    return poisson(p, sigma, adjacency, not_full), [Atom(0.0, full, full)], _hazard_error(at_cap, below_cap)
 
 
 def _hazard_error(*chances: float) -> float:
@@ -105,16 +105,12 @@ def _resolved(v: CapWeights, sigma: float) -> tuple[CapWeights, float, bool]:
 
     A weight of e^-667 at distance 1 from the others still matters from below where losses reach hundreds.
     """
-    lost = 0.0
-    if 0.0 < v.room < LIGHTEST or (v.room == 0.0 and v.log_room > -math.inf):
-        v, lost = replace(v, room=0.0), lost + LIGHTEST
-    light_w = v.w < LIGHTEST and v.log_w > -math.inf
-    if light_w:
-        v, lost = replace(v, w=0.0, stay=0.0), lost + LIGHTEST
-    light_tau = v.tau < LIGHTEST and v.log_tau > -math.inf
-    if light_tau:
-        v, lost = replace(v, tau=0.0, tq=0.0, swap=0.0), lost + LIGHTEST
-    return v, lost, not ((light_w or light_tau) and 2.0 / (sigma * sigma) > 300.0)
+    weights = ((v.room, v.log_room), (v.w, v.log_w), (v.tau, v.log_tau))
+    room, w, tau = (value < LIGHTEST and log > -math.inf for value, log in weights)  # that small, but not 0
+    v = replace(v, room=0.0) if room else v
+    v = replace(v, w=0.0, stay=0.0) if w else v
+    v = replace(v, tau=0.0, tq=0.0, swap=0.0) if tau else v
+    return v, (room + w + tau) * LIGHTEST, not ((w or tau) and 2.0 / (sigma * sigma) > 300.0)
 
 
 def lending_step(scheme: CappedPoisson, sigma: float, adjacency: Adjacency, lenders: int) -> Step | None:
@@ -123,7 +119,7 @@ def lending_step(scheme: CappedPoisson, sigma: float, adjacency: Adjacency, lend
     Proof: theory.md#lending
     """
     n, p, cap = scheme.group_size, scheme.sampling_probability, scheme.max_batch_size
-    if scheme.overflow is Overflow.REJECT or not (1 < cap < n <= _LARGEST and p < 1.0 and lenders > 0):
+    if scheme.overflow is Overflow.REJECT or not (1 < cap < n <= _LARGEST and lenders > 0):
         return None
     weights = cap_weights(n, p, cap)
     return Step(n, p, cap, sigma, adjacency, weights, lenders) if lendable(weights, sigma) else None
@@ -150,9 +146,9 @@ def loss_law(scheme: CappedPoisson, sigma: float, adjacency: Adjacency, analysis
     v, lost, whole = _resolved(v, sigma)
     if analysis is Analysis.NOTE:
         fits = v.room + v.w
-        free = poisson(p, sigma, adjacency, weight=fits) if fits > 0.0 else []
+        free = poisson(p, sigma, adjacency, fits) if fits > 0.0 else []
         capped, atoms = (_note_capped(v, sigma, adjacency) if v.tau > 0.0 else []), []
     else:
-        free = poisson(p, sigma, adjacency, weight=v.room) if v.room > 0.0 else []
+        free = poisson(p, sigma, adjacency, v.room) if v.room > 0.0 else []
         capped, atoms = _refined_capped(v, p, sigma, adjacency)
     return LossLaw(tuple(free + capped), tuple(atoms), lost, v.error, whole)

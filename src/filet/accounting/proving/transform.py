@@ -18,9 +18,10 @@ from .loss_law import Array
 Complex = NDArray[np.complex128]
 
 _HALF_WIDTH = 13  # grid points on each side of a source
-_OVERSAMPLING = 3.0
+_OVERSAMPLING = 3
 
 _CACHED = 200_000  # complex numbers that fit the processor's cache
+_SERIAL = 60_000  # multiplications that BLAS does not hand to threads, which would cost more than they save
 _SERIES = 16  # 0.5^16 / 16! < 1e-18
 
 
@@ -29,8 +30,8 @@ def characteristic(positions: Array, weights: Array, spacing: float, count: int)
 
     Proof: engine.md#the-transform-of-a-discrete-loss
     """
-    modes = 2 * max(count, 4 * _HALF_WIDTH)
-    grid = int(next_fast_len(math.ceil(_OVERSAMPLING * modes), True))
+    modes = 2 * count
+    grid = int(next_fast_len(_OVERSAMPLING * modes, True))
     ratio = grid / modes
     tau = math.pi * _HALF_WIDTH / (modes * modes * ratio * (ratio - 0.5))
     step = 2.0 * math.pi / grid
@@ -43,10 +44,9 @@ def characteristic(positions: Array, weights: Array, spacing: float, count: int)
     spread *= weights[:, None]
     index = (nearest.astype(np.int64)[:, None] + offsets[None, :]) % grid
     field = np.bincount(index.ravel(), weights=spread.ravel(), minlength=grid)
-    spectrum = np.conj(np.asarray(rfft(field))[:count])
-    frequency = np.arange(count)
-    spectrum *= (math.sqrt(math.pi / tau) / grid) * np.exp(tau * np.square(frequency))
-    return np.asarray(spectrum, dtype=np.complex128)
+    spectrum: Complex = np.conj(np.asarray(rfft(field))[:count])
+    spectrum *= (math.sqrt(math.pi / tau) / grid) * np.exp(tau * np.square(np.arange(count)))
+    return spectrum
 
 
 def by_powers(positions: Array, weights: Array, spacing: float, count: int) -> Complex:
@@ -55,7 +55,7 @@ def by_powers(positions: Array, weights: Array, spacing: float, count: int) -> C
     The powers below a stride are multiplied by those of its multiples, and the sums are a product of matrices.
     Proof: engine.md#the-transform-of-a-discrete-loss
     """
-    stride, (rows, size) = math.isqrt(count - 1) + 1, positions.shape
+    stride, (rows, size) = _stride(count), positions.shape
     most = max(1, _CACHED // (2 * stride * size))
     if rows > most:
         parts = [(positions[i : i + most], weights[i : i + most]) for i in range(0, rows, most)]
@@ -66,7 +66,10 @@ def by_powers(positions: Array, weights: Array, spacing: float, count: int) -> C
         turn = _turn(apart * positions)
         for j in range(1, len(powers)):
             np.multiply(powers[j - 1], turn, out=powers[j])
-    return (high.transpose(1, 0, 2) @ low.transpose(1, 2, 0)).reshape(rows, -1)[:, :count]
+    # In parts of two rows or more: a single one would be handed to threads sooner.
+    split = max(1, min(len(high) // 2, -(-len(high) * stride * size // _SERIAL)))
+    products = [some.transpose(1, 0, 2) @ low.transpose(1, 2, 0) for some in np.array_split(high, split)]
+    return np.concatenate(products, axis=1).reshape(rows, len(high) * stride)[:, :count]
 
 
 def powers_error(size: int, count: int) -> float:
@@ -74,7 +77,11 @@ def powers_error(size: int, count: int) -> float:
 
     Proof: engine.md#the-transform-of-a-discrete-loss
     """
-    return (32 * (math.isqrt(count - 1) + 1) + 2 * size + 16) * UNIT
+    return (32 * _stride(count) + 2 * size + 16) * UNIT
+
+
+def _stride(count: int) -> int:
+    return math.isqrt(count - 1) + 1
 
 
 def _turn(angle: Array) -> Complex:
@@ -92,17 +99,10 @@ def by_series(turns: Array, weights: Array, share: Array) -> Complex:
     """
     moments, power = [], weights
     for k in range(_SERIES):
-        moments.append(float(power.sum()) * (1.0 if k % 4 < 2 else -1.0))
+        moments.append(power.sum() if k % 4 < 2 else -power.sum())
         power = power * turns / (k + 1)
     square = np.square(share)
     values = np.empty(share.size, complex)
-    values.real = _horner(moments[::2], square)
-    values.imag = share * _horner(moments[1::2], square)
+    values.real = np.polyval(moments[-2::-2], square)
+    values.imag = share * np.polyval(moments[::-2], square)
     return values
-
-
-def _horner(coefficients: list[float], x: Array) -> Array:
-    total = np.full_like(x, coefficients[-1])
-    for coefficient in reversed(coefficients[:-1]):
-        total = total * x + coefficient
-    return total

@@ -10,11 +10,12 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
 
-from ..._rounding import SUM_ERROR, down, up
+from ..._rounding import LARGEST_EXPONENT, SUM_ERROR, down, up
 from ...errors import NotCertifiedError
 from ..terms import Bounds
 from .closed_form import ClosedForm
@@ -39,19 +40,20 @@ class Verdict:
 class Evidence:
     """Lines through the transform of a view that add up to its delta, and a bound of the part that no line covers.
 
-    Without a cap there is one line. With one, the sums without a loss above it and those with exactly one have a line
-    each, and those with more are covered by their chance. Proof: engine.md#rare-large-losses
+    Without caps there is one line. With some, the sums without a loss above the first have a line,
+    and for each cap those with exactly one above the first, which lies above that cap and not above the next; those with
+    more are covered by their chance. Proof: engine.md#rare-large-losses
     """
 
-    def __init__(self, view: View, plans: Sequence[LinePlan], cap: float = math.inf) -> None:
-        self.view = view
-        if cap == math.inf:
-            (plan,) = plans
-            self.lines, self.uncovered = [Line(view.whole, plan)], 0.0
-        else:
-            parts = [Composition(view.blocks, view.gaussian, cap, jump) for jump in (False, True)]
-            self.lines = [Line(part, plan) for part, plan in zip(parts, plans, strict=True)]
-            self.uncovered = 0.5 * view.chance_above(cap) ** 2 * (1 + SUM_ERROR)
+    def __init__(self, view: View, plans: Sequence[LinePlan], *caps: float) -> None:
+        self.view, self.caps = view, sorted(cap for cap in caps if cap < math.inf)
+        parts, self.uncovered = [view.whole], 0.0
+        if self.caps:
+            first, ends = self.caps[0], [*self.caps, math.inf]
+            jumps = [Composition(view.blocks, view.gaussian, first, True, band) for band in pairwise(ends)]
+            parts = [Composition(view.blocks, view.gaussian, first), *jumps]
+            self.uncovered = 0.5 * view.chance_above(first) ** 2 * (1 + SUM_ERROR)
+        self.lines = [Line(part, plan) for part, plan in zip(parts, plans, strict=True)]
         self.c = max(line.c for line in self.lines)
         self.nodes = max(line.u.size for line in self.lines)
 
@@ -68,7 +70,7 @@ class Evidence:
             e = e - self.view.slack if above else e + self.view.slack
             reading = line.read(e)
             log_scale = line.log_unit(e) - log_delta
-            scale = np.exp(np.where(log_scale <= 700.0, log_scale, np.nan))
+            scale = np.exp(np.where(log_scale <= LARGEST_EXPONENT, log_scale, np.nan))
             off = reading.error if above else -reading.error - reading.alias - reading.excess
             with np.errstate(invalid="ignore"):  # where aliases are not bounded, nothing is proven
                 bound = bound + scale * (reading.value + off)
@@ -94,10 +96,11 @@ def _settles(view: View, bound: Any) -> Any:
 
 def uncrossed(what: str, lower: Any, upper: Any, at: str, where: Any) -> None:
     """Bounds that cross prove a defect: nothing may be returned."""
-    for one, low, high in zip(*np.atleast_1d(where, lower, upper), strict=True) if np.any(lower > upper) else ():
-        if low > high:
-            raise NotCertifiedError(f"the bounds {float(low)!r} and {float(high)!r} of {what} at {at}={float(one)!r}"
-                                    " contradict each other; please report these parameters")  # fmt: skip
+    crossed = np.flatnonzero(lower > upper)
+    if crossed.size:
+        one, low, high = (float(np.ravel(each)[crossed[0]]) for each in (where, lower, upper))
+        raise NotCertifiedError(f"the bounds {low!r} and {high!r} of {what} at {at}={one!r} contradict each other; "
+                                "please report these parameters")  # fmt: skip
 
 
 class EpsilonBracket:
@@ -108,16 +111,17 @@ class EpsilonBracket:
 
     def __init__(self, delta: Any) -> None:
         self.delta, self.log_delta = delta, np.log(delta)
-        self.lower, self.upper = 0.0 * delta, math.inf + 0.0 * delta
+        self.lower: Any = np.zeros(np.shape(delta))[()]
+        self.upper: Any = np.full(np.shape(delta), np.inf)[()]
 
     def read(self, evidence: Evidence, epsilon: Any) -> Verdict:
         """Look at one epsilon (for each delta), keep what that proves, and say what was seen."""
         verdict = evidence.delta_bound(epsilon, self.log_delta)
         proven = (epsilon >= 0.0) & _settles(evidence.view, verdict.bound)
         if evidence.view.above:
-            self._at_most(np.where(proven, up(epsilon), np.inf)[()])
+            self._keep(upper=np.where(proven, up(epsilon), np.inf)[()])
         else:
-            self._at_least(np.where(proven, down(epsilon), 0.0)[()])
+            self._keep(lower=np.where(proven, down(epsilon), 0.0)[()])
         return verdict
 
     def crude(self, view: View, tiny: float) -> None:
@@ -127,33 +131,29 @@ class EpsilonBracket:
         """
         if not view.above:
             return
-        self._at_most(np.where(view.distance <= self.delta, 0.0, np.inf)[()])
-        self._at_most(np.where(view.infinite <= self.delta, up(view.largest), np.inf)[()])
-        if not view.gaussian and tiny > 0.0:
+        self._keep(upper=np.where(view.distance <= self.delta, 0.0, np.inf)[()])
+        self._keep(upper=np.where(view.infinite <= self.delta, up(view.largest), np.inf)[()])
+        if not view.gaussian:
             goal = tiny
             while goal > tiny * 1e-4 and np.any(own := view.separate(np.array([goal / view.steps]))[0] <= self.delta):
-                self._at_most(np.where(own, goal, np.inf)[()])
+                self._keep(upper=np.where(own, goal, np.inf)[()])
                 goal *= 0.5
 
     def chernoff(self, view: View) -> None:
         """Keep Chernoff's bound, far from tight but always finite. Proof: engine.md#crude-bounds"""
         if view.above:
-            self._at_most(view.chernoff_epsilon(self.log_delta))
+            self._keep(upper=view.chernoff_epsilon(self.log_delta))
 
     def read_exact(self, form: ClosedForm, epsilons: Array) -> Array:
         """Look at several epsilons of a closed form (one row, or one for each delta), and keep what they prove; upper bounds there."""
         goal = np.asarray(self.delta)[..., None]
         lower, upper = (one.reshape(epsilons.shape) for one in form.delta_bounds(epsilons.ravel()))
-        self._at_most(np.where(upper <= goal, epsilons, np.inf).min(axis=-1))
-        self._at_least(np.where(lower >= goal, epsilons, 0.0).max(axis=-1))
+        self._keep(upper=np.where(upper <= goal, epsilons, np.inf).min(axis=-1))
+        self._keep(lower=np.where(lower >= goal, epsilons, 0.0).max(axis=-1))
         return upper
 
-    def _at_most(self, epsilon: Any) -> None:
-        self.upper = np.fmin(self.upper, epsilon)  # a NaN says nothing
-        uncrossed("epsilon", self.lower, self.upper, "delta", self.delta)
-
-    def _at_least(self, epsilon: Any) -> None:
-        self.lower = np.fmax(self.lower, epsilon)
+    def _keep(self, lower: Any = -np.inf, upper: Any = np.inf) -> None:
+        self.lower, self.upper = np.fmax(self.lower, lower), np.fmin(self.upper, upper)  # a NaN says nothing
         uncrossed("epsilon", self.lower, self.upper, "delta", self.delta)
 
     @property
@@ -169,28 +169,28 @@ class DeltaBracket:
 
     def __init__(self, epsilon: Any) -> None:
         self.epsilon = epsilon
-        self.lower, self.upper = 0.0 * epsilon, 1.0 + 0.0 * epsilon
+        self.lower: Any = np.zeros(np.shape(epsilon))[()]
+        self.upper: Any = np.ones(np.shape(epsilon))[()]
 
     def read(self, evidence: Evidence, log_delta: Any) -> None:
         """Keep what the evidence proves; `log_delta` is about the answer, and only sets the scale."""
         value = evidence.delta_bound(self.epsilon, log_delta).bound * np.exp(log_delta)
         value = np.where(value > 0.0, value, np.nan)[()]  # a bound that is not positive, or NaN, says nothing
         if evidence.view.above:
-            self.upper = np.fmin(self.upper, up(value))
+            self._keep(upper=up(value))
         elif evidence.view.resolved:
-            self.lower = np.fmax(self.lower, down(value))
-        self._check()
+            self._keep(lower=down(value))
 
     def crude(self, view: View) -> None:
         """Keep what is proven without any transform. Proof: engine.md#crude-bounds"""
         if view.above:
             own = view.separate(np.ravel(self.epsilon) / view.steps).reshape(np.shape(self.epsilon))
-            self.upper = np.fmin(self.upper, np.fmin(view.chernoff_delta(self.epsilon), own))
+            self._keep(upper=np.fmin(view.chernoff_delta(self.epsilon), own))
         else:
-            self.lower = np.fmax(self.lower, view.floor_delta(self.epsilon))
-        self._check()
+            self._keep(lower=view.floor_delta(self.epsilon))
 
-    def _check(self) -> None:
+    def _keep(self, lower: Any = -np.inf, upper: Any = np.inf) -> None:
+        self.lower, self.upper = np.fmax(self.lower, lower), np.fmin(self.upper, upper)
         uncrossed("delta", self.lower, self.upper, "epsilon", self.epsilon)
 
     @property

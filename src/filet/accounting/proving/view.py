@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from ..._rounding import POINT_ERROR, SUM_ERROR
+from ..._rounding import LARGEST_EXPONENT, POINT_ERROR, SUM_ERROR
 from .cells import Discrete
 from .composition import Composition, blocks
 from .line import log_peak
@@ -20,7 +20,7 @@ _TILTS = 2.0 ** np.arange(-45.0, 45.0, 0.5)  # any tilt gives a bound; these are
 
 def _largest(law: Discrete) -> float:
     """How much a relative error of the weights changes a loss at most: e^|loss| - 1 below zero, the loss itself above."""
-    return max(float(law.loss.max()), math.expm1(min(700.0, -float(law.loss.min()))))
+    return max(float(law.loss.max()), math.expm1(min(LARGEST_EXPONENT, -float(law.loss.min()))))
 
 
 class View:
@@ -45,9 +45,9 @@ class View:
             + steps * (law.loss_error + 2.0 * law.weight_error * min(1.0, _largest(law)))
             for law, steps in laws
         )
-        self._difference = max((law.difference for law, _ in laws), default=0.0)
-        # Relative errors of the binomial weights, and with the rounding of masses those of a transform at a real point.
-        self.weight_error = max((law.weight_error for law, _ in laws), default=0.0)
+        errors = [law.weight_error for law, _ in laws], [law.difference for law, _ in laws]
+        self.weight_error, self._difference = (max(each, default=0.0) for each in errors)
+        # Relative errors of the binomial weights and of masses: those of a transform at a real point.
         self.rounding = sum(steps * (POINT_ERROR + law.weight_error) for law, steps in laws)
         # Losses that are nearly all rounding prove nothing from below.
         tiny = all(float(law.loss.max()) <= 1e-9 * law.difference for law, _ in laws)
@@ -110,5 +110,5 @@ class View:
         spare = 7.0  # losses above epsilon + spare count with 1 - e^-spare or more
         most = (epsilon + spare) * (1 + POINT_ERROR + self.weight_error) + self.slack
         small = (self.whole.log_mgf(-_TILTS) + np.multiply.outer(most, _TILTS)).min(axis=-1) + self.rounding
-        mass = float(self.whole.log_mgf(np.zeros(1))[0]) - self.rounding
+        mass = self.whole.log_mgf(np.zeros(1)).item() - self.rounding
         return np.maximum(0.0, (math.exp(mass) - np.exp(np.minimum(small, 0.0))) * -math.expm1(-spare))

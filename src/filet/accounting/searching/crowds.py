@@ -224,9 +224,10 @@ class Crowd(Direction):
 def _alike(cells: Cells, law: LossLaw) -> Cells:
     """A law in the cells of one like it, with some more where its interval ends further out."""
     edges = []
-    for one, piece in zip(cells.cuts, law.pieces, strict=True):
-        inner = one.x[1:-1]
-        for end, own in ((one.x[0], piece.low), (one.x[-1], piece.high)):
+    for one, piece in zip(cells.pieces, law.pieces, strict=True):
+        x = np.sort(cells.x[one])
+        inner = x[1:-1]
+        for end, own in ((x[0], piece.low), (x[-1], piece.high)):
             if math.isfinite(end) and math.isfinite(own) and abs(own - end) > _GAP:
                 inner = np.append(inner, np.arange(min(end, own), max(end, own), _GAP)[:_MOST_GAPS])
         edges.append(inner)
@@ -236,4 +237,4 @@ def _alike(cells: Cells, law: LossLaw) -> Cells:
 def _like(evidence: Evidence, view: View, longer: float = 1.0) -> Evidence:
     """The lines of another run, for this one, whose losses may reach a little further."""
     plans = [LinePlan(line.c, line.s, line.beta, line.period * longer, line.tilts) for line in evidence.lines]
-    return Evidence(view, plans, evidence.lines[0].composition.cap)
+    return Evidence(view, plans, *evidence.caps)

@@ -7,26 +7,32 @@ import math
 import numpy as np
 
 from ..._rounding import CLOSED_FORM_ERROR
-from ..proving.closed_form import ClosedForm, HullStep, OneStep
+from ..proving.closed_form import ClosedForm, Gaussian, HullStep, OneStep
 from ..proving.loss_law import Array
 from ..proving.verdict import EpsilonBracket
 from ..terms import Bounds
 from .budget import Budget
+from .crossings import crossings
 from .guesses import gaussian_epsilon
 from .lending_looks import Laws
 from .refinement import LOWEST_LOG_DELTA, Direction, bucket
 
 _CLOSE = 1e-11  # of epsilon: how far from a guess a closed form is read
-_SPREAD = 65  # points of one look at a closed form, which cost little more than one
-_NEARER = np.geomspace(1e-8, 0.1, 50)  # of a bracket: how far from where the answer should be
+_FIRST = np.geomspace(1e-12, 1e18, 121)
+_AROUND = np.geomspace(1e-12, 0.3, 28)  # of a bracket: how far from where the answer should be it is looked for
+_SPREAD = np.linspace(0.0, 1.0, 17)[1:-1]  # of a bracket, wherever the answer may be
+_BELOW = np.append(10.0 ** -(2.0 ** np.arange(9.0)), 0.0)  # of a bracket from 0: epsilons may be as small as p
+_NARROW = 1e-11  # the relative width at which a bracket is narrow enough
+_ROUNDS = 40
+_SIZES = 4  # looks for the size of a delta
+_NEIGHBOURS = 4  # points that say where it should be
 
 
 class Exact:
     """The same questions to a run that has a closed form."""
 
-    def __init__(self, form: ClosedForm, shift: float = math.nan) -> None:
-        """`shift` is that of a Gaussian mechanism, if it is one."""
-        self.form, self._shift = form, shift
+    def __init__(self, form: ClosedForm) -> None:
+        self.form = form
 
     def deltas(self, epsilons: Array) -> tuple[Array, Array]:
         """Lower and upper bounds of delta at several epsilons."""
@@ -44,35 +50,51 @@ class Exact:
 
     def epsilon(self, delta: float) -> Bounds:
         """Bracket of epsilon(delta): look at ever closer points around where delta crosses the goal."""
-        bracket = EpsilonBracket(delta)
-        if self._shift > 0.0:
-            guess, slope = gaussian_epsilon(self._shift, delta)
+        if isinstance(self.form, Gaussian):
+            guess, slope = gaussian_epsilon(self.form.shifts[1], delta)
             around = guess * _CLOSE - 4.0 * CLOSED_FORM_ERROR / min(slope, -1e-300)
-            bracket.read_exact(self.form, np.maximum([guess - around, guess + around], 0.0))
-            if bracket.upper - bracket.lower <= 1e-6 * bracket.upper:
-                return bracket.bounds
-        points = np.append(0.0, np.geomspace(1e-12, 1e18, 2 * _SPREAD))
-        for _ in range(40):
-            deltas = bracket.read_exact(self.form, points)
-            low, high = bracket.lower, bracket.upper
-            if not (0.0 < high < math.inf) or high - low <= 1e-9 * high:
+            found = self.form.bracket(delta, max(guess - around, 0.0), guess + around)
+            if found.upper - found.lower <= 1e-6 * found.upper:
+                return found
+        bracket, points, before = EpsilonBracket(delta), _FIRST, None
+        seen = deltas = np.empty(0)
+        for _ in range(_ROUNDS):
+            seen, deltas = np.append(seen, points), np.append(deltas, bracket.read_exact(self.form, points))
+            low, high = bracket.bounds
+            settled = high - low <= _NARROW * high if high < math.inf else low > 0.0
+            if settled or (before and _stuck(before, low, high)):
                 break
-            points = _between(points, deltas, low, high, delta)
-            if not points.size:
-                break
+            before = bracket.bounds
+            points = _between(low, high, _meeting(seen, deltas, delta))
         return bracket.bounds
 
 
-def _between(points: Array, deltas: Array, low: float, high: float, goal: float) -> Array:
-    """Where to look next: all over a bracket, and ever closer to where delta meets the goal if its logarithm is a line."""
-    ratio = high / low if low > 0.0 else math.inf
-    spread = np.geomspace(low, high, _SPREAD) if 2.0 < ratio < math.inf else np.linspace(low, high, _SPREAD)
-    with np.errstate(divide="ignore", invalid="ignore"):
-        logs = np.log(np.interp([low, high], points, deltas) / goal)
-        about = low + (high - low) * logs[0] / (logs[0] - logs[1])
-    near = about + (high - low) * np.append(-_NEARER, _NEARER) if math.isfinite(about) else spread
-    found = np.unique(np.concatenate([spread, near]))
-    return found[(found > low) & (found < high)]
+def _stuck(before: Bounds, low: float, high: float) -> bool:
+    """Whether a bracket has hardly shrunk, so that rounding hides the rest; from 0 on its upper end alone can move."""
+    if low == 0.0:
+        return not high < before.upper * (1.0 - _NARROW)
+    return before.lower > 0.0 and high - low > 0.5 * (before.upper - before.lower)
+
+
+def _between(low: float, high: float, about: float) -> Array:
+    """Where to look next: all over a bracket, and ever closer to where the answer should be."""
+    if low == 0.0:
+        spread = np.append(min(high, 1.0) * _SPREAD, min(high, _FIRST[0]) * _BELOW)
+    else:
+        spread = low * (high / low) ** _SPREAD if high > 2.0 * low else low + (high - low) * _SPREAD
+    with np.errstate(invalid="ignore"):  # no number is no proposal
+        found = np.concatenate([spread, about - (high - low) * _AROUND, about + (high - low) * _AROUND])
+    return found[(found >= low) & (found < high)]
+
+
+def _meeting(points: Array, deltas: Array, goal: float) -> float:
+    """About where delta meets the goal: by a polynomial in its logarithm through the points nearest to it."""
+    with np.errstate(all="ignore"):  # no number is no proposal
+        logs = np.log(deltas / goal)
+        nearest = np.argsort(np.abs(logs))[:_NEIGHBOURS]
+        shares = logs[nearest, None] / np.subtract.outer(logs[nearest], logs[nearest])
+        np.fill_diagonal(shares, 1.0)
+        return float(points[nearest] @ shares.prod(axis=0))
 
 
 class OneStepAnswers:
@@ -83,13 +105,15 @@ class OneStepAnswers:
 
     def exact(self, log_delta: float, highest: float | None = None) -> Exact:
         """The profile for questions about a delta, or about all deltas up to a `highest`."""
+        if self._direction.parts[0].step is None:
+            return self._plain
         (seen,) = self._direction.look(log_delta, highest)
         return Exact(HullStep(seen.forward)) if isinstance(seen, Laws) else self._plain
 
     @property
     def _plain(self) -> Exact:
         """Without lending."""
-        return Exact(OneStep(self._direction.parts[0].law))
+        return Exact(OneStep(self._direction.parts[0].law, crossings))
 
     def epsilon(self, delta: float) -> Bounds:
         plain, best = self._plain, self.exact(math.log(delta))
@@ -99,19 +123,23 @@ class OneStepAnswers:
         return found
 
     def delta(self, epsilon: float) -> Bounds:
-        plain = self._plain.delta(epsilon)
-        if plain.upper <= math.exp(LOWEST_LOG_DELTA) or self._direction.parts[0].step is None:
-            return plain
-        return _smaller(plain, self.exact(bucket(math.log(plain.upper))).delta(epsilon))
+        lower, upper = self.deltas(np.array([epsilon]))
+        return Bounds(float(lower[0]), float(upper[0]))
 
     def deltas(self, epsilons: Array) -> tuple[Array, Array]:
         """Lower and upper bounds of delta at several epsilons."""
-        plain = self._plain.deltas(epsilons)
-        sizes = np.log(np.maximum(plain[1], math.exp(LOWEST_LOG_DELTA)))
-        if self._direction.parts[0].step is None or sizes.max() <= LOWEST_LOG_DELTA:
+        plain = found = self._plain.deltas(epsilons)
+        if self._direction.parts[0].step is None:
             return plain
-        lent = self.exact(bucket(float(sizes.min())), float(sizes.max())).deltas(epsilons)
-        return np.minimum(plain[0], lent[0]), np.minimum(plain[1], lent[1])
+        seen = 0.0
+        for _ in range(_SIZES):  # what lending gives is made for deltas of one size, which it may lower by far
+            sizes = np.log(np.maximum(found[1], math.exp(LOWEST_LOG_DELTA)))
+            low, high = bucket(float(sizes.min())), float(np.log(plain[1].max()))
+            if low == seen or high <= LOWEST_LOG_DELTA:
+                break
+            lent = self.exact(low, high if epsilons.size > 1 else None).deltas(epsilons)
+            found, seen = (np.minimum(plain[0], lent[0]), np.minimum(plain[1], lent[1])), low
+        return found
 
     def quick_delta(self, epsilon: float, budget: Budget | None = None) -> float:
         return self.delta(epsilon).upper

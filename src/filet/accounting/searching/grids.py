@@ -83,18 +83,19 @@ def fitted_cells(look: Cells, focus: Focus) -> Cells:
     loss times the weight of that loss. For a given number of cells the sum is smallest if v is proportional to I^(-1/3).
     """
     inner, logs = [], []
-    for one in look.cuts:
-        first, last = (int(v) for v in np.flatnonzero(np.isfinite(one.x))[[0, -1]])
-        x, loss = one.x[first : last + 1], one.loss[first : last + 1]
-        width = np.diff(x)
+    for one in look.pieces:
+        inside = np.flatnonzero(np.isfinite(look.x[one])) + one.start
+        first, last = int(inside[0]), int(inside[-1])
+        x, loss = look.x[first : last + 1], look.loss[first : last + 1]
+        width = np.abs(np.diff(x))
         weight = np.interp(loss[1:], focus.loss, focus.log_weight)
         with np.errstate(divide="ignore"):  # density times squared slope is p (change of loss)^2 / width^3
-            logs.append(np.log(one.p[first:last]) + 2.0 * np.log(np.abs(np.diff(loss))) - 3.0 * np.log(width) + weight)
+            logs.append(np.log(look.p[first:last]) + 2.0 * np.log(np.abs(np.diff(loss))) - 3.0 * np.log(width) + weight)
         inner.append(x)
     top = max((float(v.max()) for v in logs if v.size), default=0.0)
     top = top if top > -math.inf else 0.0
     # With little noise there are long gaps between the means, which a few cells suffice for.
-    counts = [np.concatenate([[0.0], np.cumsum(np.cbrt(np.exp(v - top) + 1e-6) * np.minimum(np.diff(x), 1.0))])
+    counts = [np.concatenate([[0.0], np.cumsum(np.cbrt(np.exp(v - top) + 1e-6) * np.minimum(np.abs(np.diff(x)), 1.0))])
               for v, x in zip(logs, inner, strict=True)]  # fmt: skip
     unit = max(sum(float(count[-1]) for count in counts) / focus.cells, 1e-300)
     edges = []

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 import numpy as np
-from scipy.special import log_ndtr
+from scipy.special import log_ndtr, ndtri
 
 from ..proving.closed_form import gaussian_log_delta
 from ..proving.composition import Composition
@@ -37,9 +37,9 @@ def moments(composition: Composition, c: float) -> tuple[float, float, float]:
     return value, slope, curvature
 
 
-def saddle(composition: Composition, epsilon: float) -> float:
+def saddle(composition: Composition, epsilon: float, start: float = 1.0) -> float:
     """The tilt that minimises the Chernoff bound of delta(epsilon), to a few per cent: Newton's method in log c."""
-    low, high, log_c = -40.0, 40.0, 0.0
+    low, high, log_c = -40.0, 40.0, math.log(start)
     for _ in range(60):
         c = math.exp(log_c)
         _, slope, curvature = moments(composition, c)
@@ -83,26 +83,39 @@ def one_jump_decides(view: View, epsilon: float, log_delta: float) -> bool:
     return bulk < epsilon and 0.5 * view.chance_above(epsilon / 2) ** 2 < view.chance_above(epsilon)
 
 
-def single_jump(view: View, log_delta: float) -> float:
-    """The epsilon at which the sum of the steps' own deltas is delta."""
+def from_the_largest(view: View) -> tuple[Array, Array, Array]:
+    """All losses from the largest on; for each the expected number of losses not below it, and the sum of the steps' own
+    deltas there.
+    """
     loss = np.concatenate([b.loss.ravel() for b in view.blocks])
     log_mass = np.concatenate([(b.log_mass + np.log(b.steps)[:, None]).ravel() for b in view.blocks])
     order = np.argsort(-loss, kind="stable")
+    order = order[np.isfinite(log_mass[order])]
     loss, log_mass = loss[order], log_mass[order]
     p = np.cumsum(np.exp(log_mass))
     q = np.logaddexp.accumulate(log_mass - loss)
     with np.errstate(over="ignore"):
-        delta = p - np.exp(np.minimum(loss + q, 700.0))
+        return loss, p, p - np.exp(np.minimum(loss + q, 700.0))
+
+
+def single_jump(view: View, log_delta: float) -> float:
+    """The epsilon at which the sum of the steps' own deltas is delta."""
+    loss, _, delta = from_the_largest(view)
     at = int(np.argmax(delta >= math.exp(log_delta)))
     return float(loss[at]) if delta[at] >= math.exp(log_delta) else -math.inf
 
 
 def saddle_point(view: View, log_delta: float) -> float:
     """The epsilon at which Laplace's approximation of delta is the given one."""
+    return epsilon_by_laplace(view.whole, log_delta)
+
+
+def epsilon_by_laplace(composition: Composition, log_delta: float) -> float:
+    """The same for some of the losses."""
 
     def approximate(log_c: float) -> tuple[float, float]:
         c = math.exp(log_c)
-        value, slope, curvature = moments(view.whole, c)
+        value, slope, curvature = moments(composition, c)
         epsilon = slope - 1.0 / c - 1.0 / (c + 1.0)
         return epsilon, laplace(c, value - c * epsilon, curvature)
 
@@ -121,12 +134,12 @@ def saddle_point(view: View, log_delta: float) -> float:
     return approximate(0.5 * (low + high))[0]
 
 
-def guess_log_delta(view: View, epsilon: float, polish: int = 0) -> float:
+def guess_log_delta(view: View, epsilon: float, polish: int = 0, tilt: float | None = None) -> float:
     """log delta(epsilon), roughly: the larger of the saddle-point and the single-jump approximation.
 
-    With `polish` more steps of Newton's method neighbouring guesses err alike.
+    With `polish` more steps of Newton's method neighbouring guesses err alike. `tilt` is the saddle point, if it is known.
     """
-    c = saddle(view.whole, epsilon)
+    c = saddle(view.whole, epsilon) if tilt is None else tilt
     value, slope, curvature = moments(view.whole, c)
     for _ in range(polish):
         off = (slope - 1.0 / c - 1.0 / (c + 1.0) - epsilon) / (c * (curvature + c**-2 + (c + 1.0) ** -2))
@@ -157,7 +170,7 @@ def log_values(line: Line, e: Array) -> Array:
     """log of the smoothed delta at several e, without error bounds; -inf where the estimate is not positive."""
     size = np.abs(line.f)
     heavy = size > 1e-7 * size.max()
-    values = (np.exp((-1j) * np.outer(e - line.centre, line.u[heavy])) @ line.f[heavy]).real
+    values = (np.exp((-1j) * np.outer(e - line.centre, line.u[heavy])) * line.f[heavy]).real.sum(axis=1)
     with np.errstate(divide="ignore"):
         return np.asarray(np.log(np.maximum(values, 0.0)) + line.log_scale - line.c * e)
 
@@ -180,13 +193,13 @@ def focus(evidence: Evidence, epsilon: float, cells: int) -> Focus:
 
 def gaussian_epsilon(mu: float, delta: float) -> tuple[float, float]:
     """About the epsilon of the Gaussian mechanism with shift mu, and the slope of log delta there; by Newton's method."""
-    log_delta, root = math.log(delta), math.sqrt(max(-2.0 * math.log(delta), 0.0))
-    epsilon, slope = mu * (root + 0.5 * mu), -1.0  # a tail bound: not below the answer, and log delta is concave
+    log_delta, slope = math.log(delta), -1.0
+    epsilon = max(mu * (0.5 * mu - float(ndtri(delta))), 0.0)  # not below the answer, and log delta is concave
     for _ in range(60):
         value = gaussian_log_delta(mu, epsilon)
-        slope = -math.exp(epsilon + float(log_ndtr(-epsilon / mu - 0.5 * mu)) - value)
+        slope = -math.exp(epsilon + log_ndtr(-epsilon / mu - 0.5 * mu) - value)
         step = (log_delta - value) / slope
-        epsilon = max(epsilon + step, 0.0)
-        if not abs(step) > 1e-11 * epsilon or epsilon == 0.0:
+        epsilon = max(epsilon + float(step), 0.0)
+        if not abs(step) > 1e-5 * mu or epsilon == 0.0:
             break
     return epsilon, slope

@@ -17,7 +17,7 @@ from ..proving.loss_law import Array
 from ..terms import Adjacency
 from .grids import Focus
 from .lending_looks import Laws, Query, Seen, rare, resolved
-from .lending_shares import KNOTS, Shares, improved, places, settle, symmetric
+from .lending_shares import KNOTS, Shares, between, settle, symmetric
 
 _NODES, _NODES_OF_ALL = (
     (100, 400),
@@ -58,12 +58,7 @@ class Model:
         at_knots, count = stacked(steps, [KNOTS] * len(steps), stack.lenders), len(steps)
         knots, share = np.tile(self.shares.knots, count), np.tile(self.shares.share[: stack.lenders], count)
         share, tilt = settle(at_knots, knots, share, np.tile(self.shares.tilt, count), _PACES)
-        where, t = places(stack, loss)
-        place = np.interp(t, self.shares.knots, np.arange(float(KNOTS)))
-        left = np.minimum(place.astype(np.int64), KNOTS - 2)
-        right, column = place - left, owner * KNOTS + left
-        share = share[:, column] * (1.0 - right) + share[:, column + 1] * right
-        return improved(stack, where, share, tilt[column] * (1.0 - right) + tilt[column + 1] * right)
+        return between(stack, self.shares.knots, share, tilt, loss, owner * KNOTS)
 
     def _nodes(self, step: Step) -> Array:
         """The model's nodes with the same (a - 1) / p; below a = 1 losses end somewhere, so nodes keep their place up to there."""

@@ -6,8 +6,9 @@ Nothing here can make a bound wrong; it decides how tight the bound is.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -26,14 +27,19 @@ _NOISE = (0.1, 1e6)  # with less noise every hit shows; with more nothing does
 _RARE = 1e-6  # of delta: what happens this rarely does not matter
 _GAIN = 1e-4  # of epsilon: a smaller gain is lost in the width of a bracket
 _LOOK = 160  # nodes of the first look
-_NODES = 800
-_BACK = 0.6  # share of the nodes for the other direction, which rarely decides
+_NODES = 800  # of one direction, at most
+_BACK = 0.4  # share of them for the other direction, which rarely decides
+_FEWEST = 60
+_EXCESS, _EXCESS_BACK = 1e-5, 1e-3  # of epsilon: what chords may add, and in the other direction
+_LUMPS = 0.2  # the fourth moment of all steps over the squared second: if more, few steps decide
 _AROUND = 40  # nodes near a loss that may decide alone
 _UNRESOLVED = 1e-3  # of delta: the most that infinite losses may take
 _STEEPER = 2.0 ** np.arange(0.0, 1.1, 0.25)  # tilts of a second look
 _MISLED, _MISLED_FAR = 0.85, 0.97  # over what a first look has said: what is worth another, and in far tails
+_SMALL = 0.5  # of the epsilon of one direction: the other's that is less is not looked at again
 _FEW = 4  # steps of which one decides
 _FAR = -46.0  # log delta that is so small that tails matter
+_LEAST_GAP = 1e-14  # between nodes of one law
 _CLOSE = 1e-7  # nodes, as a share of the smallest loss
 _OCTAVES, _QUARTERS = 2.0 ** np.arange(-10.0, 14.0), 2.0 ** np.arange(-0.75, 0.8, 0.25)  # tilts that are tried
 _LARGEST_LOSS = 600.0
@@ -47,6 +53,14 @@ class Query:
     steps: int
     log_delta: float
     highest: float | None = None
+
+
+class Guide(NamedTuple):
+    """About the law of a step, the tilt of Chernoff's bound for the query, and the epsilon that it proves, roughly."""
+
+    law: Discrete
+    tilt: float
+    epsilon: float
 
 
 def worth_a_look(step: Step, query: Query) -> bool:
@@ -93,58 +107,82 @@ def _bounds(law: Discrete, query: Query, tilts: Array) -> Array:
     """Chernoff's bounds of epsilon at several tilts, roughly."""
     v = tilts[:, None] * law.loss + law.log_mass
     peak = v.max(axis=1)
-    log_mgf = peak + np.log(np.exp(np.maximum(v - peak[:, None], -600.0)).sum(axis=1))
+    log_mgf = peak + np.log(np.exp(v - peak[:, None]).sum(axis=1))
     return np.asarray((query.steps * log_mgf + log_peak(tilts) - query.log_delta) / tilts)
 
 
-def _chernoff(law: Discrete, query: Query) -> tuple[float, float]:
-    """The tilt of Chernoff's bound, and the epsilon that it proves, roughly; steps of an octave, then of a quarter."""
-    tilts = _OCTAVES[int(np.argmin(_bounds(law, query, _OCTAVES)))] * _QUARTERS
-    bound = _bounds(law, query, tilts)
-    best = int(np.argmin(bound))
-    return float(tilts[best]), max(float(bound[best]), 1e-12)
+def _chernoff(law: Discrete, query: Query, start: float | None = None) -> Guide:
+    """What Chernoff's bound proves, roughly; steps of an octave, then of a quarter, or of a quarter from the start."""
+    for tilt in (start, None):
+        tilt = tilt or float(_OCTAVES[int(np.argmin(_bounds(law, query, _OCTAVES)))])
+        bound = _bounds(law, query, tilt * _QUARTERS)
+        best = int(np.argmin(bound))
+        if start is None or 0 < best < _QUARTERS.size - 1:
+            break
+    return Guide(law, float(tilt * _QUARTERS[best]), max(float(bound[best]), 1e-12))
 
 
-def tilt_focus(law: Discrete, query: Query, cells: int) -> tuple[Focus, float]:
+def _alike(query: Query, guide: Guide) -> bool:
+    """Whether the total loss, at Chernoff's tilt, is a sum of many that are alike: else the bound is no guide."""
+    if query.log_delta <= _FAR or query.steps <= _FEW:
+        return False
+    law, tilt, _ = guide
+    exponent, square = law.log_mass + tilt * law.loss, law.loss * law.loss
+    weight = np.exp(exponent - exponent.max())
+    fourth = (weight * square * square).sum() * weight.sum()
+    return bool(fourth < _LUMPS * query.steps * (weight * square).sum() ** 2)
+
+
+def tilt_focus(guide: Guide, query: Query, cells: int) -> Focus:
     """Where nodes should be dense if all that is known is Chernoff's tilt, and the epsilon that it proves, roughly."""
-    tilt, epsilon = _chernoff(law, query)
+    _, tilt, epsilon = guide
     loss = np.array([-epsilon, -query.log_delta / tilt])
-    return Focus(cells, loss, np.array([query.log_delta - tilt * epsilon, 0.0])), epsilon
+    return Focus(cells, loss, np.array([query.log_delta - tilt * epsilon, 0.0]))
 
 
 def _coarse(loss: Array, part: Array) -> Discrete:
-    """About the law whose profile, nearly convex, has these parts."""
+    """About the law whose profile, nearly convex, has these parts; where it is not convex, there is no mass."""
     value = np.where(loss < 0.0, part - np.expm1(np.minimum(loss, 0.0)), part)
     # nodes crowd where losses of the other direction end: between the closest of them slopes would be rounding errors
-    known = np.isfinite(value) & np.append(True, np.diff(loss) > _CLOSE * -min(loss[0], 0.0))
-    return _law(loss, value) if known.all() else _law(loss[known], value[known])
+    known = np.isfinite(value) & _apart(loss, _CLOSE * -min(float(loss[0]), 0.0))
+    if not known.all():
+        loss, value = loss[known], value[known]
+    width = np.concatenate([np.exp(loss[:1]), np.exp(loss[:-1]) * np.expm1(loss[1:] - loss[:-1])])
+    ends = np.concatenate([[1.0], value])
+    return _law(loss, np.append((ends[1:] - ends[:-1]) / width, 0.0))
 
 
-def _law(loss: Array, value: Array) -> Discrete:
-    """The law whose profile has these values, if they are convex; where they are not, it has no mass."""
-    width = np.append(np.exp(loss[0]), np.exp(loss[:-1]) * np.expm1(loss[1:] - loss[:-1]))
-    slope = np.append(np.diff(value, prepend=1.0) / width, 0.0)
+def _apart(loss: Array, gap: float) -> Any:
+    """Which nodes are further than that from the one before."""
+    return np.concatenate([[True], loss[1:] - loss[:-1] > gap])
+
+
+def _law(loss: Array, slope: Array) -> Discrete:
+    """The law whose profile has these slopes."""
     return Discrete(loss, np.log(np.maximum(slope[1:] - slope[:-1], _TINY)) + loss, 0.0, 0.0)
 
 
-def fitted_nodes(law: Discrete, focus: Focus, low: float, high: float) -> Array:
+def fitted_nodes(law: Discrete, focus: Focus, low: float, high: float, worth: float = math.inf) -> Array:
     """Nodes fitted to where the answer lies, after a look at the law with other nodes.
 
-    A chord over a width v of losses adds about v^2/8 of the mass between: with a mass I per unit of loss, times its weight,
-    the sum over a given number of nodes is smallest if v is proportional to I^(-1/3).
+    A chord over a width v of losses adds about v^2/12 of the mass between: with a mass I per unit of loss, times its weight,
+    the sum over a given number of nodes is smallest if v is proportional to I^(-1/3), and then S^3 / 12 over their square, S
+    the integral of I^(1/3). `worth` is one over the share of all mass, times its weight, that this may be.
     """
     inside = (law.loss >= low) & (law.loss <= high)
-    loss = law.loss[inside]
+    loss, log_mass = law.loss[inside], law.log_mass[inside]
     if loss.size < 3:
         return np.linspace(low, high, focus.cells)
-    width = np.diff(loss)
-    middle = 0.5 * (loss[1:] + loss[:-1])
-    mass = np.logaddexp(law.log_mass[inside][1:], law.log_mass[inside][:-1])
-    log_need = mass - np.log(width) + np.interp(middle, focus.loss, focus.log_weight)
-    need = np.cbrt(np.exp(np.maximum(log_need - log_need.max(), -100.0))) * width
+    width = loss[1:] - loss[:-1]
+    mass = np.logaddexp(log_mass[1:], log_mass[:-1]) - math.log(2.0)
+    log_need = mass + np.interp(0.5 * (loss[1:] + loss[:-1]), focus.loss, focus.log_weight)
+    log_need -= float(log_need.max())
+    need = np.cbrt(np.exp(np.maximum(log_need, -100.0)) * width * width)
+    total = np.exp(log_need).sum()
+    cells = min(focus.cells, max(_FEWEST, math.ceil(math.sqrt(min(worth * need.sum() ** 3 / total, 1e12) / 12.0))))
     need += 0.1 * need.sum() / need.size  # a tenth of all nodes goes wherever nothing seems to matter
     count = np.concatenate([[0.0], np.cumsum(need)])
-    fine = np.interp(np.linspace(0.0, count[-1], focus.cells), count, loss)
+    fine = np.interp(np.linspace(0.0, count[-1], cells), count, loss)
     return np.unique(np.concatenate([[low], fine, [0.0], [high]]))
 
 
@@ -163,12 +201,11 @@ class Laws:
 def _plain(step: Step, loss: Array) -> Array:
     """Poisson sampling at the rate at which x_1 is used: less than that no pairing of batches can prove."""
     rate = step.p * (1.0 - step.weights.tau) + step.weights.tq
-    hit, y, gap = np.full_like(loss, rate), 1.0 / step.sigma, np.expm1(loss)
+    hit, y = np.full_like(loss, rate), 1.0 / step.sigma
     if step.adjacency is Adjacency.REPLACE_ONE:
         gap = np.expm1(np.abs(loss))
         return np.exp(np.minimum(loss, 0.0)) * upper(hit, (1.0 - rate) * gap, (1.0 + gap) * rate, y)
-    low = np.maximum(gap + rate, 0.0)
-    return np.where(loss >= 0.0, upper(hit, low, None, y), upper(hit, low, None, y, -1.0))
+    return upper(hit, np.maximum(np.expm1(loss) + rate, 0.0), None, y, np.where(loss >= 0.0, 1.0, -1.0))
 
 
 @dataclass(frozen=True)
@@ -178,42 +215,99 @@ class Seen:
     shares: Shares
     loss: Array
     part: Array
+    _guides: dict[tuple[Query, bool], Guide] = field(default_factory=dict, compare=False, repr=False)
+
+    def guide(self, query: Query, start: float | None = None, *, back: bool = False) -> Guide:
+        """What Chernoff's bound says in one direction, searched for from a tilt; what it says is kept."""
+        if (query, back) not in self._guides:
+            self._guides[query, back] = _chernoff(self.coarse(back=back), query, start)
+        return self._guides[query, back]
 
     @cached_property
-    def _forward(self) -> tuple[Array, Array]:
-        return vertices(self.loss, self.part)
-
-    @cached_property
-    def _back(self) -> tuple[Array, Array]:
-        return vertices(*reverse(self.loss, self.part))
-
-    def nodes(self, query: Query, focus: Focus | None, nodes: int, around: int = _AROUND, *, back: bool) -> Array:
-        """Nodes fitted to the query, in one direction and in the order of that direction."""
-        return self.fitted(self.coarse(back=back), query, focus, nodes, around, back=back)
-
-    def fitted(
-        self, coarse: Discrete, query: Query, focus: Focus | None, nodes: int, around: int, *, back: bool
-    ) -> Array:
-        """The same, by another look at the law."""
-        corners = self._back if back else self._forward
-        focus = replace(focus, cells=nodes) if focus else tilt_focus(coarse, query, nodes)[0]
-        if query.highest is not None:
-            both = focus, tilt_focus(coarse, Query(query.steps, query.highest), nodes)[0]
-            focus = any_of(both, [_log_total(coarse, one) for one in both], nodes + nodes // 2)
-        fine = fitted_nodes(coarse, focus, *_enough(*corners, query))
-        return np.unique(np.concatenate([fine, _single(*corners, query, around)]))
+    def _hulls(self) -> tuple[tuple[Array, Array, Array], tuple[Array, Array, Array]]:
+        return vertices(self.loss, self.part), vertices(*reverse(self.loss, self.part))
 
     def coarse(self, *, back: bool) -> Discrete:
         """About the law in one direction: the hull's, as the smaller of two profiles need not be convex."""
-        return _law(*(self._back if back else self._forward))
+        loss, _, slope = self._hulls[back]
+        return _law(loss, slope)
 
-    def laws(self, query: Query, focus: Focus | None = None, nodes: int = _NODES) -> Laws | None:
+    def nodes(self, query: Query, focus: Focus | None, nodes: int, around: int = _AROUND, *, back: bool) -> Array:
+        """So many nodes fitted to the query, in one direction and in the order of that direction."""
+        law = self.coarse(back=back)
+        focus = replace(focus, cells=nodes) if focus else tilt_focus(self.guide(query, back=back), query, nodes)
+        return np.unique(self._fitted(law, query, focus, around, back=back))
+
+    def _fitted(
+        self, law: Discrete, query: Query, focus: Focus, around: int, worth: float = math.inf, *, back: bool
+    ) -> Array:
+        """Nodes fitted to a look at the law."""
+        loss, value, _ = self._hulls[back]
+        fine = fitted_nodes(law, focus, *_enough(loss, value, query), worth)
+        return np.concatenate([fine, _single(loss, value, query, around)])
+
+    def _wanted(self, guide: Guide, query: Query, fixed: int | None, *, back: bool) -> Array:
+        """As many nodes as the query is worth, of the pair (not of its reverse), by a look at the law."""
+        worth, around = math.inf, 4 * _AROUND if query.steps <= _FEW else _AROUND
+        nodes = fixed or int((_BACK if back else 1.0) * _NODES)
+        asked = [(query, guide)]
+        if query.highest is not None:
+            highest = Query(query.steps, query.highest)
+            asked.append((highest, _chernoff(guide.law, highest)))
+            nodes += nodes // 2
+        if fixed is None and all(_alike(one, by) for one, by in asked):
+            worth = max(query.steps * (by.tilt + 1.0) / max(by.epsilon, 1.0 / by.tilt) for _, by in asked)
+            worth /= _EXCESS_BACK if back else _EXCESS
+            around = 0  # no loss decides alone
+        focuses = [tilt_focus(by, one, nodes) for one, by in asked]
+        focus = any_of(focuses, [_log_total(guide.law, one) for one in focuses], nodes)
+        fine = self._fitted(guide.law, query, focus, around, worth, back=back)
+        return -fine if back else fine
+
+    def laws(self, query: Query, nodes: int | None = None) -> Laws | None:
         """Dominating losses for a query whose delta is about that of the look, or larger; None if they reach too little."""
-        forward = _fitted(self, query, focus, nodes, back=False)
-        symmetrical = symmetric(self.shares.step)
-        back = forward if symmetrical else _fitted(self, query, focus, int(_BACK * nodes), back=True)
-        found = Laws(forward, back)
-        return found if resolved(found, query) else None
+        guides = [self.guide(query)]
+        if not symmetric(self.shares.step):
+            guides.append(self.guide(query, guides[0].tilt, back=True))
+        known, misled = (self.loss, self.part), list(enumerate(guides))
+        if nodes is None and _alike(query, guides[0]) and guides[-1].epsilon < guides[0].epsilon:
+            del misled[1:]  # nodes of the one direction suffice for the other, which does not decide
+        for turn in range(3):
+            wanted = [self._wanted(guide, query, nodes, back=back > 0) for back, guide in misled]
+            known = self._more(*known, np.concatenate(wanted))
+            found = [_near(*(reverse(*known) if back else known), query) for back in range(len(guides))]
+            if query.highest is not None or query.steps <= _FEW:
+                break
+            if turn == 0:  # a first look may have been too coarse to be a guide
+                close = _SMALL * guides[0].epsilon  # what is far below does not decide, however coarse
+                misled = [(back, guide) for back, guide in misled
+                          if guide.epsilon > close and _misled(guide, found[back], query)]  # fmt: skip
+            if not misled or (turn and query.log_delta > _FAR):
+                break
+            misled = [(back, _chernoff(found[back], query)) for back, _ in misled]
+        laws = Laws(found[0], found[-1])
+        return laws if resolved(laws, query) else None
+
+    def _more(self, loss: Array, known: Array, nodes: Array) -> tuple[Array, Array]:
+        """The profile at more nodes: they only lower the hull."""
+        both = np.concatenate([loss, nodes])
+        parts = np.concatenate([known, part(self.shares.step, nodes, *self.shares.at(nodes))])
+        order = np.argsort(both)
+        order = order[_apart(both[order], _LEAST_GAP)]
+        return both[order], parts[order]
+
+
+def _near(loss: Array, part: Array, query: Query) -> Discrete:
+    """The law up to the loss that matters: a trace of a larger one would spoil every tilt."""
+    far = np.flatnonzero((loss > 0.0) & (part <= rare(query)))
+    end = int(far[0]) + 1 if far.size else loss.size
+    return dominating(loss[:end], part[:end])
+
+
+def _misled(guide: Guide, law: Discrete, query: Query) -> bool:
+    """Whether a law is so much better than the look that guided it that its nodes are not where they should be."""
+    misled = _MISLED if query.log_delta > _FAR else _MISLED_FAR
+    return bool(_bounds(law, query, guide.tilt * _STEEPER).min() < misled * guide.epsilon)
 
 
 def _log_total(law: Discrete, focus: Focus) -> float:
@@ -246,21 +340,17 @@ class Sight:
 
     def seen(self, query: Query) -> Seen | None:
         """What lending gives; None if that is next to nothing over Theorem 2 at the delta of the query."""
-        both = not symmetric(self.step)
-        before = _epsilon(query, _coarse(self.loss, self.swap))
-        if before <= (1.0 + _GAIN) * _epsilon(query, _coarse(self.loss, self._least)):
+        before = _chernoff(_coarse(self.loss, self.swap), query)
+        if before.epsilon <= (1.0 + _GAIN) * _chernoff(_coarse(self.loss, self._least), query, before.tilt).epsilon:
             return None  # no lending could help
-        lent = self._lent
-        after = _epsilon(query, lent.coarse(back=False))
-        if both:
-            before = max(before, _epsilon(query, _coarse(*reverse(self.loss, self.swap))))
-            after = max(after, _epsilon(query, lent.coarse(back=True)))
-        return lent if before > (1.0 + _GAIN) * after else None
-
-
-def _epsilon(query: Query, law: Discrete) -> float:
-    """Chernoff's, roughly."""
-    return _chernoff(law, query)[1]
+        after = self._lent.guide(query, before.tilt).epsilon
+        if before.epsilon > (1.0 + _GAIN) * after:
+            return self._lent
+        if symmetric(self.step):
+            return None
+        other = _chernoff(_coarse(*reverse(self.loss, self.swap)), query)
+        after = max(after, self._lent.guide(query, other.tilt, back=True).epsilon)
+        return self._lent if other.epsilon > (1.0 + _GAIN) * after else None
 
 
 def look(step: Step, query: Query) -> Seen | None:
@@ -268,41 +358,19 @@ def look(step: Step, query: Query) -> Seen | None:
     return Sight.down_to(step, query).seen(query) if worth_a_look(step, query) else None
 
 
-def laws(step: Step, query: Query, focus: Focus | None = None, nodes: int = _NODES) -> Laws | None:
+def laws(step: Step, query: Query, nodes: int | None = None) -> Laws | None:
     """Dominating losses of one step by lending, for the query; None if that gains next to nothing over Theorem 2.
 
-    `focus` says which losses matter, if somebody knows; each direction has about `nodes` nodes of its own.
+    Each direction has about `nodes` nodes of its own, or as many as the query is worth.
     """
     seen = look(step, query)
-    return seen.laws(query, focus, nodes) if seen else None
+    return seen.laws(query, nodes) if seen else None
 
 
 def resolved(found: Laws, query: Query) -> bool:
     """Whether infinite losses take next to nothing of delta."""
     most = _UNRESOLVED * math.exp(query.log_delta)
     return all(query.steps * law.infinite <= most for law in (found.forward, found.reverse))
-
-
-def _fitted(seen: Seen, query: Query, focus: Focus | None, nodes: int, *, back: bool) -> Discrete:
-    """The law on nodes that are fitted to the query, after a look at others, in the direction of that look."""
-    few = query.steps <= _FEW
-    coarse, around = seen.coarse(back=back), 4 * _AROUND if few else _AROUND
-    fine = seen.fitted(coarse, query, focus, nodes, around, back=back)
-    law = _on(seen, fine, back=back)
-    if focus is None and query.highest is None and not few:
-        tilt, epsilon = _chernoff(coarse, query)
-        misled, turns = (_MISLED, 1) if query.log_delta > _FAR else (_MISLED_FAR, 2)
-        if _bounds(law, query, tilt * _STEEPER).min() < misled * epsilon:  # the first look was too coarse to be a guide
-            for _ in range(turns):  # more nodes only lower the hull
-                fine = np.union1d(fine, seen.fitted(law, query, None, nodes, around, back=back))
-                law = _on(seen, fine, back=back)
-    return law
-
-
-def _on(seen: Seen, nodes: Array, *, back: bool) -> Discrete:
-    at = -nodes[::-1] if back else nodes
-    found = part(seen.shares.step, at, *seen.shares.at(at))
-    return dominating(*reverse(at, found)) if back else dominating(at, found)
 
 
 def _single(loss: Array, value: Array, query: Query, around: int) -> Array:

@@ -17,7 +17,8 @@ _ROUNDS = 20  # of building lines; most searches take one or two
 _SETTLING = 5  # readings on one set of lines, from a good guess
 _READINGS = 12  # on one set of lines
 _PATIENCE = 6  # readings after which a search must have narrowed what it knows
-_COSTLY_NODES = 50_000  # lines with more take a tenth of a second
+_MORE = 3  # sets of lines once the answer is as near to zero as is promised
+_COSTLY_NODES = 1_000  # lines with more take some milliseconds, and longer the nearer to zero
 NEAR_ZERO = 9e-5  # as near to zero as is promised
 
 
@@ -86,14 +87,17 @@ def narrow(
     epsilon = max(start, 0.0)
     if not view.resolved:
         return math.nan, propose_evidence(view, epsilon, bracket.log_delta, fineness)
-    known, seen = Known(), math.nan
+    known, seen, more = Known(), math.nan, _MORE
     for _ in range(_ROUNDS):
         built = epsilon
         evidence = first or propose_evidence(view, built, bracket.log_delta, fineness)
         budget.spend(evidence.nodes)
         first = None
         epsilon, seen, done = _on_lines(bracket, evidence, known, epsilon, seen)
-        if done or epsilon == built or budget.spent:
+        if done or epsilon == built or budget.spent or not math.isfinite(epsilon):
+            break
+        more -= view.above and bracket.upper <= NEAR_ZERO
+        if more < 0:
             break
     return seen, evidence
 

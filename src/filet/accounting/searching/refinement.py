@@ -19,10 +19,11 @@ from ..terms import Bounds
 from .budget import Budget
 from .grids import Focus, equal_cells, fitted_cells
 from .guesses import bulk_focus, focus, guess_epsilon, guess_log_delta, saddle_point
+from .jumps import guess_by_parts, jump_focus
 from .lending_looks import Laws, Query, Seen, Sight, worth_a_look
 from .newton import NEAR_ZERO, narrow
 from .straight import LEAST_STEPS, MOST_PHASES, Drawing, bracket_delta, bracket_epsilon, shows_at_most
-from .tilts import propose_evidence
+from .tilts import propose_evidence, propose_line
 
 _REFINEMENTS = 5
 _CELLS = 800
@@ -32,6 +33,9 @@ LOWEST_LOG_DELTA = -640.0
 _USUAL_LOG_DELTA = -24.0
 _RELATIVE, _ABSOLUTE = 1e-3, 1e-4  # the promised width of an epsilon bracket
 DELTA_WIDTH, _DELTA_LEVELS = 1e-3, 3  # the relative width up to which a delta bracket is refined, and how often
+_SIZES = 4  # guesses of a delta's size, each from what the one before has shown
+_LEAST = 0.99 * NEAR_ZERO  # a search that starts there may end there
+_MANY_NODES = 25_000  # of a line near zero
 _NO_GAUSSIAN = Bounds(0.0, 0.0)
 _NEVER = (math.nan, math.nan, None)  # no look
 _SIGHT = 40.0  # a first look serves all deltas down to the next multiple, in the logarithm
@@ -154,7 +158,14 @@ class Direction:
         bracket.crude(first, 0.5 * _ABSOLUTE)
         if bracket.upper <= 0.5 * _ABSOLUTE or first.infinite >= delta:  # zero, or masses too small to be resolved
             return bracket.bounds
-        guess = guess_epsilon(first, bracket.log_delta)
+        jump = jump_focus(first, bracket.log_delta, self.cells)
+        if jump is not None:
+            found, evidence = self._both_views(bracket, look, jump[1], jump[0], 1.0, budget)
+            if wide(bracket, 0.9) and not math.isnan(found):
+                self._refine(bracket, look, evidence, found, budget, 1)
+            if not wide(bracket, 0.9):
+                return bracket.bounds
+        guess = drawn.guess.epsilon if drawn else self._guess(first, bracket.log_delta)
         nearly_gaussian = bulk_focus(first, guess, bracket.log_delta, self.cells)
         if nearly_gaussian is not None:
             self._both_views(bracket, look, nearly_gaussian, guess, 1.0, budget)
@@ -172,6 +183,14 @@ class Direction:
             self._halve(bracket, budget)
         return bracket.bounds
 
+    def _guess(self, first: View, log_delta: float) -> float:
+        """Where to look first: near zero only if that is not dear."""
+        guess, parts = guess_epsilon(first, log_delta), guess_by_parts(first, log_delta)
+        guess = parts if guess > 2.0 * parts else guess  # a trace of large losses misleads
+        if guess < _LEAST and propose_line(first.whole, max(guess, 0.0), log_delta, _RELATIVE).nodes > _MANY_NODES:
+            return _LEAST
+        return guess
+
     def _draw(self, log_delta: float) -> Drawing | None:
         """A sketch of the run for deltas of that size, if it is short enough for one."""
         if len(self.parts) > MOST_PHASES or self.steps < LEAST_STEPS:
@@ -181,13 +200,20 @@ class Direction:
             lent = [one if isinstance(one, Laws) else None for one in self.look(log_delta)]
         return Drawing(self, lent, self.gaussian.upper, self._reach(log_delta))
 
-    def _refine(self, bracket: EpsilonBracket, look: Look, evidence: Evidence, start: float, budget: Budget) -> None:
+    def _refine(self, bracket: EpsilonBracket, look: Look, evidence: Evidence, start: float, budget: Budget,
+                first: int = 0) -> None:  # fmt: skip
         """Ever finer cells, fitted to what was read last."""
-        for level in range(_REFINEMENTS):
+        found = math.nan
+        for level in range(first, _REFINEMENTS):
             if budget.spent:
                 return
             where = focus(evidence, start, self.cells * 2**level)
-            found, evidence = self._both_views(bracket, look, where, start, 2.0**level, budget)
+            if level == 0 and all(
+                isinstance(one, Laws) for one in look
+            ):  # the same laws again: seen from above already
+                narrow(bracket, self.view(look, above=False), min(start, bracket.upper), 1.0, budget)
+            else:
+                found, evidence = self._both_views(bracket, look, where, start, 2.0**level, budget)
             start = start if math.isnan(found) else found
             if bracket.upper == 0.0 or not wide(bracket, 0.9):
                 return
@@ -238,32 +264,57 @@ class Direction:
         bracket, budget = DeltaBracket(epsilon), Budget()
         if self._straight_delta(bracket):
             return bracket.bounds
-        log_delta = -25.0
-        for _ in range(4):  # find the size of the answer, and how far out the losses matter
-            look = self.look(bucket(log_delta))
-            first = self.view(look, above=True)
-            previous, log_delta = log_delta, self._log_delta(first, epsilon)
-            if abs(log_delta - previous) < 2.0:
-                break
+        # Laws by lending depend on the size of delta, and have brackets of their own.
+        lends, known = any(part.step for part in self.parts), [bracket.bounds]
+        bracket = DeltaBracket(epsilon) if lends else bracket
+        look, log_delta = self._sized(epsilon)
+        first = self.view(look, above=True)
         if self._crude(bracket, look, first, log_delta):
             return bracket.bounds
-        evidence = propose_evidence(first, epsilon, log_delta, 1.0)
-        bracket.read(evidence, log_delta)
-        budget.spend(evidence.nodes)
+        for _ in range(_SIZES):
+            evidence = propose_evidence(first, epsilon, log_delta, 1.0, of_delta=True)
+            bracket.read(evidence, log_delta)
+            budget.spend(evidence.nodes)
+            seen = max(math.log(bracket.upper), LOWEST_LOG_DELTA)
+            if seen > log_delta - 2.0 or budget.spent:
+                break
+            log_delta = seen  # the guess was far too large, and nothing that was fitted to it is any good
+            look = self.look(bucket(log_delta))
+            known.append(bracket.bounds)
+            first, bracket = self.view(look, above=True), DeltaBracket(epsilon) if lends else bracket
+        self._refine_delta(bracket, look, evidence, log_delta, budget)
+        return min([bracket.bounds, *known], key=lambda one: (1.0 - one.lower / one.upper, one.upper))
+
+    def _refine_delta(
+        self, bracket: DeltaBracket, look: Look, evidence: Evidence, log_delta: float, budget: Budget
+    ) -> None:
+        """Ever finer cells, fitted to what was read last."""
         for level in range(_DELTA_LEVELS):
             if budget.spent:
-                break
-            where = focus(evidence, epsilon, self.cells * 2**level)
+                return
+            where = focus(evidence, bracket.epsilon, self.cells * 2**level)
             cells = _fitted(look, where)
-            evidence = propose_evidence(self.view(cells, above=True), epsilon, log_delta, 2.0**level)
-            bracket.read(evidence, log_delta)
-            budget.spend(3 * evidence.nodes)  # the view from below takes about as many, and is read next
-            below = self.view(cells, above=False)
-            if below.resolved:
-                bracket.read(propose_evidence(below, epsilon, log_delta, 2.0**level), log_delta)
+            for above in (True, False):
+                view = self.view(cells, above=above)
+                if not view.resolved:
+                    continue
+                found = propose_evidence(view, bracket.epsilon, log_delta, 2.0**level, of_delta=True)
+                bracket.read(found, log_delta)
+                if above:
+                    evidence = found
+                    budget.spend(3 * found.nodes)  # the view from below takes about as many, and is read next
             if bracket.upper - bracket.lower <= DELTA_WIDTH * bracket.upper:
+                return
+
+    def _sized(self, epsilon: float) -> tuple[Look, float]:
+        """About the logarithm of delta(epsilon), and a look at the losses that matter to such a delta."""
+        log_delta = -25.0
+        for _ in range(4):
+            look = self.look(bucket(log_delta))
+            previous, log_delta = log_delta, self._log_delta(self.view(look, above=True), epsilon)
+            if abs(log_delta - previous) < 2.0:
                 break
-        return bracket.bounds
+        return look, log_delta
 
     def _straight_delta(self, bracket: DeltaBracket) -> bool:
         """Whether a sketch leads to a bracket as narrow as is promised."""

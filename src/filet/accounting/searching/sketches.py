@@ -54,15 +54,11 @@ def points_of(law: LossLaw, reach: float) -> Points:
     inner = [points_within(piece, reach, _WIDTH) for piece in law.pieces]
     x = np.concatenate(inner)
     counts = [one.size for one in inner]
-    most = max(len(piece.means) for piece in law.pieces)
-    rows = [[(*v, *(0.0,) * (most - len(v))) for v in (piece.means, piece.p, piece.q, piece.d)] for piece in law.pieces]
-    means, *weights = np.repeat(np.array(rows).transpose(1, 2, 0), counts, axis=2) if len(rows) > 1 else (
-        np.array(rows[0])[:, :, None]
-    )  # fmt: skip
+    means, weights = law.columns(counts)
     exponent = means * (x - 0.5 * means)
     top = exponent.max(axis=0)
     e = np.exp(np.maximum(exponent - top, _FAR))
-    p, q, d = ((one * e).sum(axis=0) for one in weights)
+    p, q, d = (weights * e).sum(axis=1)
     p, q = np.maximum(p, _TINY), np.maximum(q, _TINY)
     ratio = d / q
     loss = np.where(np.abs(ratio) < 0.5, np.log1p(np.maximum(ratio, -0.9)), np.log(p / q))
@@ -219,7 +215,7 @@ class RoughLine:
         self.log_scale = float(sketch.steps @ (np.log(total) + top)) + 0.5 * sketch.gaussian * (c * c + c)
 
     def log_deltas(self, epsilon: Array) -> Array:
-        values = (np.exp((-1j) * np.outer(epsilon - self.centre, self.u)) @ self.f).real
+        values = (np.exp((-1j) * np.outer(epsilon - self.centre, self.u)) * self.f).real.sum(axis=1)
         return np.asarray(np.log(np.maximum(values, _TINY)) + self.log_scale - self.c * epsilon)
 
     def solve(self, epsilon: float, log_delta: float) -> float:

@@ -74,7 +74,7 @@ class Chart:
             if guess <= _LOWEST_LOG_DELTA:  # nothing is left out there that a line could read
                 failed[at:] = True
                 continue
-            evidence = propose_evidence(self.view, float(epsilons[at]), guess, 1.0)
+            evidence = propose_evidence(self.view, float(epsilons[at]), guess, 1.0, stretch=True)
             self.lines.append(longer(evidence, self.view, _LONGER))
             good = self._read(len(self.lines) - 1, epsilons, log_delta, share, best)
             failed[at] = not good[at]
@@ -98,7 +98,7 @@ def longer(evidence: Evidence, view: View, times: float = 1.0) -> Evidence:
     finer = 1.0 if times == 1.0 else _FINER
     plans = [LinePlan(line.c, line.s * finer, line.beta, line.period * times, np.append(0.0, line.c * _LADDER))
              for line in evidence.lines]  # fmt: skip
-    return Evidence(view, plans, evidence.lines[0].composition.cap)
+    return Evidence(view, plans, *evidence.caps)
 
 
 # --- epsilon at delta -------------------------------------------------------------------------------------------------
@@ -160,7 +160,7 @@ def at_most(direction: Direction, epsilons: Array, deltas: Array) -> Array:
         at = left[left.size // 2]
         if guess_log_delta(first, float(epsilons[at])) > log_delta[at] + 3.0:  # far from it, where lines may take long
             break
-        evidence = propose_evidence(first, float(epsilons[at]), float(log_delta[at]), 1.0)
+        evidence = propose_evidence(first, float(epsilons[at]), float(log_delta[at]), 1.0, stretch=True)
         bracket = EpsilonBracket(deltas[left])
         bracket.read(longer(evidence, first, _LONGER), epsilons[left])
         upper[left] = bracket.upper
@@ -249,7 +249,9 @@ def _lines(evidence: Evidence, view: View, epsilons: Array, log_delta: Array, le
 def _made_for(view: View, epsilons: Array, log_delta: Array, fineness: float = 1.0) -> Evidence:
     """Lines for the middle of some epsilons."""
     at = int(np.argmin(np.abs(epsilons - 0.5 * (epsilons.min() + epsilons.max()))))
-    return longer(propose_evidence(view, float(epsilons[at]), float(log_delta[at]), fineness), view, _LONGER)
+    return longer(
+        propose_evidence(view, float(epsilons[at]), float(log_delta[at]), fineness, stretch=True), view, _LONGER
+    )
 
 
 def _halves(epsilons: Array, left: Array, level: int) -> list[Any]:
