@@ -195,10 +195,11 @@ def needed(profile: Profile) -> dict[str, int]:
     above, below, spectra = (profile.arguments[name] for name in COUNTED)
     # calls in order: the bounds of the first direction, then the look at the other one; shared cells count once
     for cells in {id(one): one for one, *_ in (*above[-2:], below[-1])}.values():
-        for piece, cut in zip(cells.law.pieces, cells.cuts, strict=True):
-            count["ndtr"] += len(piece.means) * len(cut.x)
-            count["exp"] += (len(piece.means) - 1) * len(cut.x)  # the loss: a ratio of sums of exponentials
-            count["log"] += len(cut.x)
+        for piece, edges in zip(cells.law.pieces, cells.pieces, strict=True):
+            number = edges.stop - edges.start
+            count["ndtr"] += len(piece.means) * number
+            count["exp"] += (len(piece.means) - 1) * number  # the loss: a ratio of sums of exponentials
+            count["log"] += number
     for composition, _, _, frequencies in spectra[-3:]:
         losses = sum(block.loss.size for block in composition.small)
         count["exp"] += losses  # the tilt
