@@ -12,6 +12,8 @@ import numpy as np
 import pytest
 
 import filet
+from filet.accounting.searching import lending_looks, refinement
+from filet.accounting.searching.lending_looks import Sight
 
 SPAWN = multiprocessing.get_context("spawn")
 SCHEMES = [
@@ -87,6 +89,23 @@ def test_curves_and_lower_bounds_are_the_same_from_many_threads():
             assert list(pool.map(curve.epsilon, deltas)) == alone
     backwards = filet.account(SCHEMES[0], noise_multiplier=1.0, steps=100, adjacency="zero-out")
     assert [backwards.epsilon(d) for d in reversed(deltas)] == alone[::-1]
+
+
+def test_what_another_thread_looked_up_meanwhile_changes_no_answer(monkeypatch):
+    """From Python 3.12 on, two threads may both compute a cached property, and the second replaces what the first uses."""
+    ask = {"noise_multiplier": 1.0, "steps": 100, "adjacency": "zero-out"}
+    alone = filet.account(SCHEMES[0], **ask).epsilon(1e-3)
+    looked: list[object] = []
+
+    def again(sight):
+        looked.append(sight)
+        return Sight._lent.func(sight)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(lending_looks, "Sight", type("Replaced", (Sight,), {"_lent": property(again)}))
+        patch.setattr(refinement, "Sight", lending_looks.Sight)
+        assert filet.account(SCHEMES[0], **ask).epsilon(1e-3) == alone
+    assert looked
 
 
 def test_a_state_file_written_by_two_processes_is_always_one_of_the_two_states(tmp_path):

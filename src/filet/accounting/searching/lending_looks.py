@@ -343,14 +343,15 @@ class Sight:
         before = _chernoff(_coarse(self.loss, self.swap), query)
         if before.epsilon <= (1.0 + _GAIN) * _chernoff(_coarse(self.loss, self._least), query, before.tilt).epsilon:
             return None  # no lending could help
-        after = self._lent.guide(query, before.tilt).epsilon
+        lent = self._lent  # read once: another thread may put an equal one, without its guides, in its place
+        after = lent.guide(query, before.tilt).epsilon
         if before.epsilon > (1.0 + _GAIN) * after:
-            return self._lent
+            return lent
         if symmetric(self.step):
             return None
         other = _chernoff(_coarse(*reverse(self.loss, self.swap)), query)
-        after = max(after, self._lent.guide(query, other.tilt, back=True).epsilon)
-        return self._lent if other.epsilon > (1.0 + _GAIN) * after else None
+        after = max(after, lent.guide(query, other.tilt, back=True).epsilon)
+        return lent if other.epsilon > (1.0 + _GAIN) * after else None
 
 
 def look(step: Step, query: Query) -> Seen | None:
