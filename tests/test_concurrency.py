@@ -99,7 +99,7 @@ def test_what_another_thread_looked_up_meanwhile_changes_no_answer(monkeypatch):
 
     def again(sight):
         looked.append(sight)
-        return Sight._lent.func(sight)
+        return vars(Sight)["_lent"].func(sight)
 
     with monkeypatch.context() as patch:
         patch.setattr(lending_looks, "Sight", type("Replaced", (Sight,), {"_lent": property(again)}))

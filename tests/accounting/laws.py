@@ -13,10 +13,11 @@ import numpy as np
 from scipy.special import log_ndtr
 
 from filet import Adjacency, Analysis, Bounds, CappedPoisson
-from filet.accounting.proving.cells import Cells, Discrete
+from filet.accounting.proving.cells import Cells, Discrete, cut, discretise_above
 from filet.accounting.proving.loss_law import LossLaw
 from filet.accounting.proving.theorems import loss_law
 from filet.accounting.run import Answers, _directions
+from filet.accounting.searching.grids import equal_cells, piece_edges
 from filet.accounting.searching.refinement import Part
 
 TABLES = Path(__file__).parents[1] / "reference" / "tables"
@@ -143,7 +144,7 @@ class Counted:
 def cuts(cells: Cells) -> list[SimpleNamespace]:
     """The pieces of a law in cells, one by one, each in the order of its losses."""
     made = []
-    for one in cells.pieces:
+    for one in piece_edges(cells):
         within = slice(one.start, one.stop - 1)
         made.append(
             SimpleNamespace(
@@ -151,3 +152,11 @@ def cuts(cells: Cells) -> list[SimpleNamespace]:
             )
         )
     return made
+
+
+def coarse_and_fine(sigma: float, width: float, reach: float = 9.0) -> tuple[Discrete, Discrete]:
+    """A law in coarse cells, and in cells that are far finer: nearly what it is without any."""
+    law = loss_law(CappedPoisson(100, 0.3, 35), sigma, Adjacency.ZERO_OUT, Analysis.SWAP)
+    cells = equal_cells(law, reach, width)
+    finer = [np.union1d(a.x, b.x) for a, b in zip(cuts(cells), cuts(equal_cells(law, 9.0, 0.003)), strict=True)]
+    return discretise_above(cells), discretise_above(cut(law, finer))

@@ -28,8 +28,9 @@ from filet.accounting import searching
 from filet.accounting.proving import composition as composition_module
 from filet.accounting.proving import lending
 from filet.accounting.proving import line as line_module
-from filet.accounting.proving.closed_form import ClosedForm, Gaussian, HullStep, OneStep
-from filet.accounting.proving.hull import dominating
+from filet.accounting.proving.cells import Cells
+from filet.accounting.proving.closed_form import ClosedForm, Gaussian, OneStep
+from filet.accounting.proving.hull import HullStep, dominating
 from filet.accounting.proving.line import LinePlan
 from filet.accounting.proving.verdict import EpsilonBracket, Evidence, Verdict
 from filet.accounting.proving.view import View
@@ -59,7 +60,7 @@ focus jump_focus guess_by_parts gaussian_epsilon crossings guess_at_delta guess_
 first_nodes fitted_nodes worth_a_look resolved model Model look Chart rare wide
 """.split()  # noqa: SIM905, a list of words
 READ_BY_THOSE = """
-Focus any_of points_within moments saddle laplace one_jump_decides single_jump log_values nodes_of_one Shares between
+Focus any_of piece_edges points_within moments saddle laplace one_jump_decides single_jump log_values nodes_of_one Shares between
 Guide tilt_focus Seen Sight tolerance Points points_of sketch_law sketch_discrete Sketch Table RoughLine Guess log_needs Proposal
 propose_line choose_line smoothing_shift Ask Capped Bands bands ends hardly_any rare_loss guess_by_jump from_the_largest
 epsilon_by_laplace lenders symmetric bucket Query Budget
@@ -428,7 +429,7 @@ def test_everything_that_searches_has_its_place_here() -> None:
 
 def halved(self: Evidence, epsilon: float, log_delta: float) -> Verdict:
     verdict = HONEST(self, epsilon, log_delta)
-    return Verdict(verdict.bound * (0.5 if self.view.above else 2.0), verdict.slope, verdict.error)
+    return Verdict(verdict.bound * (0.5 if self.above else 2.0), verdict.slope, verdict.error)
 
 
 HONEST = Evidence.delta_bound
@@ -471,6 +472,13 @@ def test_a_proof_that_forgets_what_was_cut_off_is_noticed(chance: Chance, monkey
 
     monkeypatch.setattr(line_module.Line, "_sample", sample)
     assert noticed(chance)
+
+
+@pytest.mark.long
+def test_a_proof_that_forgets_what_splitting_added_is_noticed(chance: Chance, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Cells, "chord", lambda *_: 0.0)
+    check_rows(chance, COMPOSED[3::9])
+    assert chance.violations
 
 
 def test_a_proof_that_forgets_sums_with_two_jumps_is_noticed(chance: Chance, monkeypatch: pytest.MonkeyPatch) -> None:

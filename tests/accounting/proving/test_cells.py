@@ -13,7 +13,7 @@ from filet import Adjacency, Analysis, CappedPoisson
 from filet._rounding import DROPPED, RESOLVED, UNDERFLOW
 from filet.accounting.proving import cells as module
 from filet.accounting.proving.cells import Cells, Discrete, cut, discretise_above, discretise_below
-from filet.accounting.proving.loss_law import Atom, LossLaw, Piece
+from filet.accounting.proving.loss_law import Atom, LossLaw, Piece, cell_masses
 from filet.accounting.proving.theorems import loss_law
 from filet.accounting.searching.crossings import crossings
 from filet.accounting.searching.grids import equal_cells
@@ -174,7 +174,9 @@ def test_edges_are_put_in_order_and_those_outside_are_left_out() -> None:
     with pytest.raises(ValueError, match="shorter"):
         cut(law, edges[:-1])
     assert (np.diff(made.loss) >= 0).all()
-    assert made.p.sum() == pytest.approx(float(law.pieces[bounded].masses(np.sort(made.x)[[0, -1]])[0][0]), rel=1e-12)
+    assert made.p.sum() == pytest.approx(
+        float(cell_masses(*law.pieces[bounded].columns, np.sort(made.x)[[0, -1]])[0][0]), rel=1e-12
+    )
 
 
 def test_no_mass_lies_between_the_pieces() -> None:
@@ -242,3 +244,48 @@ def test_a_law_without_all_its_weights_and_rounded_losses_stays_that_in_cells() 
         one = LossLaw(law.pieces, law.atoms, 0.0, 1e-11, whole)
         for made in check(equal_cells(one, 9.0, 0.1)):
             assert (made.whole, made.loss_error) == (whole, law.loss_error)
+
+
+# --- what splitting adds ---
+
+
+def transform(law: Discrete, z: np.ndarray) -> np.ndarray:
+    return np.asarray(np.exp(z[:, None] * law.loss + law.log_mass).sum(axis=1))
+
+
+@pytest.mark.parametrize("adjacency", list(Adjacency))
+@pytest.mark.parametrize("sigma", [0.5, 1.0, 4.0])
+def test_splitting_changes_a_transform_by_no_more_than_chords_say(adjacency: Adjacency, sigma: float) -> None:
+    """Against cells that are a hundred times as fine; at real points it only adds, and much of the bound if they are narrow."""
+    law = loss_law(CappedPoisson(100, 0.3, 35), sigma, adjacency, Analysis.SWAP)
+    for one in (law, law.reversed()):
+        cells, fine = equal_cells(one, 9.0, 0.3), equal_cells(one, 9.0, 0.003)
+        fine = cut(one, [np.union1d(a.x, b.x) for a, b in zip(cuts(cells), cuts(fine), strict=True)])
+        split, exact = discretise_above(cells), discretise_above(fine)
+        assert split.cells is cells
+        assert discretise_below(cells).cells is None
+        for c in (0.3, 2.0, 9.0):
+            z = c + 1j * np.append(0.0, np.geomspace(0.01, 100.0, 40))
+            change, bound = transform(split, z) - transform(exact, z), cells.chord(c, 0.0) * np.abs(z * (z + 1.0))
+            assert (np.abs(change) <= bound * (1 + 1e-3)).all()
+            assert change[0].real > (0.6 if sigma == 4.0 and c < 3.0 else 0.0) * bound[0]
+            assert cells.chord(c, 3.0) == pytest.approx(cells.chord(c, 0.0) * math.exp(-3.0), rel=1e-12)
+
+
+def test_chords_are_counted_to_the_letter() -> None:
+    """A cell that keeps both masses counts by its width; the open first one and one that Q does not see are moved."""
+    cells = bare([-math.inf, -1.0, 0.5, 2.0, 2.5, math.inf], [0.1, 0.2, 0.3, 0.15, 0.25], [0.4, 0.3, 0.1, 0.0, 0.2])
+    chord = (0.2 * 1.5**2 * math.exp(2.0 * 0.5) + 0.3 * 1.5**2 * math.exp(2.0 * 2.0)) / 8
+    assert chord < cells.chord(2.0, 0.0) < chord * (1 + 2e-9)
+    assert 0.25 < cells.moved < 0.25 * (1 + 2e-9)
+    whole = bare([-math.inf, math.inf], [1.0], [1.0])
+    assert (whole.chord(1.0, 0.0), whole.moved) == (0.0, 0.0)  # all of it is put on an infinite loss
+    assert bare([0.0, 800.0], [1.0], [0.5]).chord(2.0, 0.0) == math.inf
+
+
+def test_moved_mass_is_all_that_is_above_without_being_split() -> None:
+    """What lies below a first edge is counted, wherever that edge is."""
+    law = loss_law(CappedPoisson(100, 0.4, 100), 0.7, Adjacency.ADD_REMOVE, Analysis.REFINED)
+    for edges in ([-0.5, 0.3, 1.0], [0.2], []):
+        cells = cut(law, [np.array(edges)])
+        assert cells.moved == pytest.approx(float(cells.p[0]) if edges else 0.0, rel=2e-9)

@@ -11,8 +11,7 @@ from tests.accounting.laws import usual_law
 
 from filet import Adjacency, Analysis, CappedPoisson
 from filet._rounding import UNDERFLOW
-from filet.accounting.proving.cells import Discrete
-from filet.accounting.proving.closed_form import Gaussian, HullStep, OneStep, gaussian_log_delta
+from filet.accounting.proving.closed_form import Gaussian, OneStep, gaussian_log_delta
 from filet.accounting.proving.loss_law import LossLaw
 from filet.accounting.proving.theorems import loss_law
 from filet.accounting.searching.crossings import crossings
@@ -141,25 +140,3 @@ def test_one_step_with_a_huge_epsilon_has_the_right_delta(p: float, epsilon: flo
     with np.errstate(over="ignore"):  # as runs do
         lower, upper = OneStep(law, crossings).delta_bounds(np.array([epsilon]))
     assert float(lower[0]) * (1 - 1e-9) <= exact <= float(upper[0]) * (1 + 1e-9)
-
-
-def test_one_step_of_a_discrete_loss_is_its_sum_with_every_error_outward() -> None:
-    law = Discrete(np.array([-0.4, 0.1, 0.9, 3.0]), np.log([0.5, 0.3, 0.15, 0.05]), 1e-6, 0.0)
-    epsilon = np.array([0.0, 0.05, 0.1, 0.5, 2.9999, 3.0, 50.0])
-    lower, upper = HullStep(law).delta_bounds(epsilon)
-    with mp.workdps(40):
-        for e, low, high in zip(epsilon, lower, upper, strict=True):
-            terms = [
-                mp.exp(mp.mpf(float(m))) * -mp.expm1(min(mp.mpf(float(e)) - mp.mpf(float(v)), 0))
-                for v, m in zip(law.loss, law.log_mass, strict=True)
-            ]
-            exact = mp.fsum(terms)
-            assert low <= exact  # infinite losses prove nothing from below
-            assert exact + mp.mpf(1e-6) <= high
-            assert high - low <= 1.01e-6 + 3e-9 * high
-            assert high >= (exact + mp.mpf(1e-6)) * (1 + mp.mpf(0.9e-9))
-            assert low <= max(exact - mp.mpf(0.9e-9) * exact, 0)
-    finite = Discrete(law.loss, law.log_mass, 0.0, 0.0)
-    assert HullStep(finite).delta_bounds(np.array([50.0]))[1][0] == UNDERFLOW
-    certain = Discrete(np.array([40.0]), np.zeros(1), 0.5, 0.0)
-    assert HullStep(certain).delta_bounds(np.zeros(1))[1][0] == 1.0

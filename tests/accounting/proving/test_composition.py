@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 import pytest
-from tests.accounting.laws import FEW, KINDS, LONG, OTHER, SMALL, random_law, usual_law
+from tests.accounting.laws import FEW, KINDS, LONG, OTHER, SMALL, coarse_and_fine, random_law, usual_law
 
 from filet._rounding import MASS_ERROR, PHASE_ERROR, TRANSFORM_ERROR, UNIT
 from filet.accounting.proving import composition as module
@@ -509,3 +509,51 @@ def test_blocks_count_the_size_of_losses_and_slices_their_tilts() -> None:
         assert tilted.deviation[row] == pytest.approx(math.sqrt(float(weights @ away**2)), rel=1e-13)
         slope = (PHASE_ERROR + MASS_ERROR) * (tilted.spread[row] + abs(centre) + block.size[row])
         assert tilted.slope[row] == pytest.approx(slope, rel=1e-12, abs=0.0)
+
+
+# --- what splitting adds ---
+
+
+@pytest.mark.parametrize("gaussian", [0.0, 0.3])
+def test_a_spectrum_bounds_what_splitting_did_to_all_steps(gaussian: float) -> None:
+    pairs = [(*coarse_and_fine(2.0, 0.05), 30), (*coarse_and_fine(3.0, 0.1), 7)]
+    split = Composition(blocks([(above, steps) for above, _, steps in pairs]), gaussian)
+    exact = Composition(blocks([(fine, steps) for _, fine, steps in pairs]), gaussian)
+    for c in (0.7, 2.5):
+        chords = split.chords(c)
+        assert chords is not None
+        one, other = split.spectrum(c, 0.2, 40, chords), exact.spectrum(c, 0.2, 40)
+        u = 0.2 * np.arange(40)
+        turned = other.values * np.exp(other.log_scale - one.log_scale + 1j * u * (other.centre - one.centre))
+        assert (np.abs(one.values - turned) <= one.split * (1 + 1e-3) + one.rounding).all()
+        assert np.abs(one.values - turned)[0] > 0.5 * np.asarray(one.split)[0]
+        assert not np.any(other.split)
+        assert (one.values == split.spectrum(c, 0.2, 40).values).all()
+
+
+def test_nothing_is_split_in_laws_that_are_what_is_bounded() -> None:
+    law = Discrete(np.array([-0.3, 0.1, 0.5]), np.log([0.3, 0.4, 0.3]), 0.0, 0.0)
+    assert Composition(blocks([(law, 4)])).chords(1.0) is None
+    above, _ = coarse_and_fine(1.0, 0.3)
+    mixed = Composition(blocks([(law, 4), (above, 2)])).chords(1.0)
+    assert mixed is not None
+    assert mixed[0][0] == 0.0 < mixed[0][1]
+
+
+def test_decay_is_that_of_either_law() -> None:
+    """Beyond the frequency that is found, the law before it was split is as small as is said, too."""
+    above, fine = coarse_and_fine(3.0, 0.1)
+    split, exact = (Composition(blocks([(law, 200)])) for law in (above, fine))
+    c, limit = 1.5, 60.0
+    cut_off, bound = split.decays_after(c, limit, 1e-8, split.chords(c))
+    plain, _ = split.decays_after(c, limit, 1e-8)
+    assert plain <= cut_off < limit
+    spectrum, log_mgf = exact.spectrum(c, 0.05, int(limit / 0.05)), float(split.log_mgf(np.array([c]))[0])
+    beyond = 0.05 * np.arange(int(limit / 0.05)) >= cut_off
+    assert (np.abs(spectrum.values[beyond]) * math.exp(spectrum.log_scale - log_mgf) <= bound).all()
+
+
+def test_splitting_that_may_do_anything_proves_nothing() -> None:
+    above, _ = coarse_and_fine(1.0, 0.3)
+    many = Composition(blocks([(above, 10**6)]))
+    assert np.isposinf(many.spectrum(2.0, 5.0, 10, many.chords(2.0)).split).any()

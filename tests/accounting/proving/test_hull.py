@@ -12,10 +12,10 @@ from tests import lending_cases as cases
 from tests.enumeration import ADJACENCIES
 from tests.reference import lending as reference
 
-from filet._rounding import EXTENDED_UNIT, UNIT
+from filet._rounding import EXTENDED_UNIT, UNDERFLOW, UNIT
 from filet.accounting.proving import lending
 from filet.accounting.proving.cells import Discrete
-from filet.accounting.proving.hull import check, dominating, profile, reverse, vertices
+from filet.accounting.proving.hull import HullStep, check, dominating, profile, reverse, vertices
 from filet.accounting.proving.lending import Step
 from filet.accounting.searching.lending_shares import choose
 from filet.errors import NotCertifiedError
@@ -241,3 +241,25 @@ def test_a_law_of_mass_one_is_a_law() -> None:
 def test_a_profile_without_losses_is_refused() -> None:
     with pytest.raises(NotCertifiedError, match=r"^a one-step .* matters; use the swap analysis$"):
         dominating(np.array([0.0, 1.0]), np.array([1.0, 2.0]))
+
+
+def test_one_step_of_a_discrete_loss_is_its_sum_with_every_error_outward() -> None:
+    law = Discrete(np.array([-0.4, 0.1, 0.9, 3.0]), np.log([0.5, 0.3, 0.15, 0.05]), 1e-6, 0.0)
+    epsilon = np.array([0.0, 0.05, 0.1, 0.5, 2.9999, 3.0, 50.0])
+    lower, upper = HullStep(law).delta_bounds(epsilon)
+    with mp.workdps(40):
+        for e, low, high in zip(epsilon, lower, upper, strict=True):
+            terms = [
+                mp.exp(mp.mpf(float(m))) * -mp.expm1(min(mp.mpf(float(e)) - mp.mpf(float(v)), 0))
+                for v, m in zip(law.loss, law.log_mass, strict=True)
+            ]
+            exact = mp.fsum(terms)
+            assert low <= exact  # infinite losses prove nothing from below
+            assert exact + mp.mpf(1e-6) <= high
+            assert high - low <= 1.01e-6 + 3e-9 * high
+            assert high >= (exact + mp.mpf(1e-6)) * (1 + mp.mpf(0.9e-9))
+            assert low <= max(exact - mp.mpf(0.9e-9) * exact, 0)
+    finite = Discrete(law.loss, law.log_mass, 0.0, 0.0)
+    assert HullStep(finite).delta_bounds(np.array([50.0]))[1][0] == UNDERFLOW
+    certain = Discrete(np.array([40.0]), np.zeros(1), 0.5, 0.0)
+    assert HullStep(certain).delta_bounds(np.zeros(1))[1][0] == 1.0

@@ -264,13 +264,15 @@ def test_what_is_cut_off_where_the_transform_dies_out_is_counted_to_the_letter(m
     c, s, beta, period, cut, rest = 1.0, 0.01, 3.0, 30.0, 20.0, 0.01
     w, (limit, bound), asked = 2.0 * math.pi / period, beyond_smoothing(c, s, beta), list[object]()
 
-    def decays_after(_: Composition, *question: float) -> tuple[float, float]:
-        asked.append(question)
+    def decays_after(_: Composition, *question: float | None) -> tuple[float, float]:
+        *usual, chords = question
+        asked.append(usual)
+        assert chords is None
         return cut, rest
 
     monkeypatch.setattr(Composition, "decays_after", decays_after)
     line = Line(Composition(blocks([(ATOMS, 2)])), LinePlan(c, s, beta, period, SPLIT))
-    assert asked == [pytest.approx((c, limit, 1e-3 * math.exp(-beta)))]
+    assert asked == [pytest.approx([c, limit, 1e-3 * math.exp(-beta)])]
     assert cut <= line.u[-1] + w * 1e-9 < cut + 2 * w
     largest = smoothed_at(c, s, beta) * (1 + 1e-9)
     exact = bound * left_after(limit, w) + largest * rest * left_after(cut, w)

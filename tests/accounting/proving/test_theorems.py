@@ -16,7 +16,7 @@ from filet import Adjacency, Analysis, CappedPoisson
 from filet._binomial import cap_weights, hazard, log_pmf, relative_error
 from filet._rounding import LIGHTEST, UNDERFLOW, UNIT
 from filet.accounting.proving import theorems as module
-from filet.accounting.proving.loss_law import LossLaw
+from filet.accounting.proving.loss_law import LossLaw, cell_masses
 from filet.accounting.proving.theorems import lending_step, loss_law
 from filet.accounting.searching.crossings import crossings
 from filet.errors import NotCertifiedError
@@ -307,7 +307,7 @@ def test_p_and_q_have_unit_mass() -> None:
             capped = CappedPoisson(scheme.dataset_size, scheme.sampling_probability, scheme.max_batch_size, overflow)  # type: ignore[arg-type]
             law = loss_law(capped, sigma, adjacency, Analysis.REFINED)
             ends = [np.array([piece.low, piece.high]) for piece in law.pieces]
-            masses = [piece.masses(x) for piece, x in zip(law.pieces, ends, strict=True)]
+            masses = [cell_masses(*piece.columns, x) for piece, x in zip(law.pieces, ends, strict=True)]
             for which in (0, 1):
                 total = sum(float(m[which][0]) for m in masses) + sum((a.p, a.q)[which] for a in law.atoms)
                 assert total == pytest.approx(1.0, abs=1e-12), (capped, sigma, adjacency)

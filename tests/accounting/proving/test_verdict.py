@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
-from tests.accounting.laws import FEW, Counted, own_deltas
+from tests.accounting.laws import FEW, Counted, coarse_and_fine, own_deltas
 
-from filet import Bounds
-from filet.accounting.proving import verdict as module
-from filet.accounting.proving.cells import Discrete
+from filet import Adjacency, Analysis, Bounds, CappedPoisson
+from filet.accounting.proving.cells import Cells, Discrete, cut, discretise_above
 from filet.accounting.proving.line import LinePlan
+from filet.accounting.proving.theorems import loss_law
 from filet.accounting.proving.verdict import DeltaBracket, EpsilonBracket, Evidence, Verdict, proves
 from filet.accounting.proving.view import View
 from filet.accounting.searching.tilts import propose_evidence
@@ -41,7 +42,7 @@ class Reader:
 def evidence(above: bool, lines: list[Any], uncovered: float = 0.0) -> Evidence:
     made = object.__new__(Evidence)
     made.view = SimpleNamespace(above=above, infinite=0.01 if above else 0.0, slack=0.05)  # type: ignore[assignment]
-    made.lines, made.uncovered = lines, uncovered
+    made.lines, made.uncovered, made.above, made.moved = lines, uncovered, above, 0.0
     return made
 
 
@@ -138,8 +139,7 @@ class Says:
     """Stands for evidence that says the same everywhere."""
 
     def __init__(self, above: bool, bound: float, resolved: bool = True) -> None:
-        self.view: Any = SimpleNamespace(above=above, resolved=resolved)
-        self.bound = bound
+        self.above, self.resolved, self.bound = above, resolved, bound
 
     def delta_bound(self, *_: float) -> Verdict:
         return Verdict(self.bound, -1.0, 0.0)
@@ -319,8 +319,9 @@ def test_a_closed_form_proves_at_the_points_where_it_is_looked_at() -> None:
 def test_only_verdicts_and_crude_bounds_narrow_a_bracket() -> None:
     """Searching can call nothing else: what stores a bound is private, and bounds are values."""
     public = {name for name in vars(EpsilonBracket) if not name.startswith("_")}
-    assert public == {"read", "crude", "chernoff", "read_exact", "bounds"}
-    assert {name for name in vars(DeltaBracket) if not name.startswith("_")} == {"read", "crude", "bounds"}
+    assert public == {"read", "crude", "chernoff", "read_exact"}
+    assert {name for name in vars(DeltaBracket) if not name.startswith("_")} == {"read", "crude"}
+    assert {name for base in EpsilonBracket.__bases__ for name in vars(base) if name[0] != "_"} == {"bounds"}
     assert isinstance(EpsilonBracket(0.1).bounds, Bounds)
 
 
@@ -331,10 +332,10 @@ def test_brackets_of_several_questions_know_nothing_at_first() -> None:
 
 
 def test_bounds_that_cross_are_named_and_never_returned() -> None:
-    with pytest.raises(
-        NotCertifiedError, match=r"bounds 2\.0 and 1\.0 of x at y=3\.0 .* please report these parameters$"
-    ):
-        module.uncrossed("x", np.array([0.0, 2.0]), np.array([0.0, 1.0]), "y", np.array([1.0, 3.0]))
+    brackets: list[Any] = [DeltaBracket(np.array([1.0, 3.0])), EpsilonBracket(np.array([0.1, 0.3]))]
+    for bracket, words in zip(brackets, (r"delta at epsilon=3\.0", r"epsilon at delta=0\.3"), strict=True):
+        with pytest.raises(NotCertifiedError, match=rf"bounds 0\.5 and 0\.25 of {words} .* report these parameters$"):
+            bracket._keep(lower=np.array([0.0, 0.5]), upper=np.array([0.0, 0.25]))
 
 
 @pytest.mark.parametrize("above", [True, False])
@@ -371,3 +372,78 @@ def test_each_delta_may_have_points_of_its_own_in_a_closed_form() -> None:
     bracket.read_exact(Form(), np.array([0.5, 2.5, 3.5]))
     bracket.read_exact(Form(), np.array([[1.5, 2.2], [2.9, 3.4]]))
     assert (bracket.lower.tolist(), bracket.upper.tolist()) == ([1.5, 2.9], [2.2, 3.4])
+
+
+# --- from below, by lines through a view from above ---
+
+
+BOTH = replace(PLAN, shift=0.05, both_ways=True)
+EPSILONS = np.array([0.3, 1.0, 2.0, 4.0])
+
+
+def lower_over_true(coarse: Discrete, fine: Discrete, steps: int, plan: LinePlan) -> np.ndarray:
+    """What lines through coarse cells prove from below, over upper bounds of the truth by fine cells."""
+    unit = np.full(EPSILONS.shape, -5.0)
+    below = Evidence(View([(coarse, steps)], 0.0, True), [plan]).from_below().delta_bound(EPSILONS, unit)
+    true = Evidence(View([(fine, steps)], 0.0, True), [PLAN]).delta_bound(EPSILONS, unit)
+    return np.asarray(below.bound / true.bound)
+
+
+@pytest.mark.parametrize("plan", [BOTH, replace(BOTH, shift=0.3), replace(BOTH, c=0.4), replace(BOTH, beta=5.0)])
+@pytest.mark.parametrize("reach", [9.0, 3.5])
+@pytest.mark.parametrize("width", [0.5, 0.1, 0.05, 0.02])
+def test_a_view_from_above_is_read_from_below(width: float, reach: float, plan: LinePlan) -> None:
+    for sigma, steps in ((1.0, 20), (3.0, 200)):
+        assert not (lower_over_true(*coarse_and_fine(sigma, width, reach), steps, plan) > 1.0).any()
+
+
+def test_what_is_read_from_below_is_close() -> None:
+    assert (lower_over_true(*coarse_and_fine(3.0, 0.02), 200, BOTH) > 0.995).all()
+    assert (
+        lower_over_true(*coarse_and_fine(1.0, 0.02), 20, replace(BOTH, shift=0.3)) > 0.7
+    ).all()  # a whole shift less
+
+
+def test_what_cells_added_has_to_be_taken_off(monkeypatch: pytest.MonkeyPatch) -> None:
+    coarse = coarse_and_fine(3.0, 0.1)
+    monkeypatch.setattr(Cells, "chord", lambda *_: 0.0)
+    assert (lower_over_true(*coarse, 200, BOTH) > 1.0).any()
+
+
+@pytest.mark.parametrize("forgotten", [True, False])
+def test_what_cells_moved_has_to_be_taken_off(monkeypatch: pytest.MonkeyPatch, forgotten: bool) -> None:
+    """All below the first edge is rounded up to it, which may add more than the rest of the bound can hide."""
+    law = loss_law(CappedPoisson(100, 0.3, 100), 3.0, Adjacency.ADD_REMOVE, Analysis.SWAP)
+    made = [discretise_above(cut(law, [np.arange(low, 9.0, 0.02)])) for low in (-1.0, -9.0)]
+    if forgotten:
+        monkeypatch.setattr(Cells, "moved", property(lambda _: 0.0))
+    assert (lower_over_true(made[0], made[1], 40, BOTH) > 1.0).any() == forgotten
+
+
+def test_a_view_is_read_from_below_only_if_all_that_was_added_is_known() -> None:
+    above, _ = coarse_and_fine(1.0, 0.3)
+    made = [(above, 10)]
+    assert Evidence(View(made, 0.0, True), [BOTH]).from_below().resolved
+    unknown = [
+        Evidence(View(made, 0.0, True), [PLAN]),  # chords
+        Evidence(View(made, 0.2, True), [BOTH]),  # of a Gaussian release only bounds are known
+        Evidence(View(made, 0.0, True), [BOTH, BOTH], 0.5),  # sums with two jumps
+        Evidence(View([(replace(above, whole=False), 10)], 0.0, True), [BOTH]),
+        Evidence(View([(replace(above, difference=1e12), 10)], 0.0, True), [BOTH]),  # losses that are all rounding
+    ]
+    for evidence in unknown:
+        bracket, deltas = EpsilonBracket(1e-3), DeltaBracket(0.01)
+        below = evidence.from_below()
+        bracket.read(below, 0.01)
+        deltas.read(below, -1.0)
+        assert not below.resolved
+        assert bracket.lower == deltas.lower == 0.0
+        assert not proves(below, 0.01, -7.0)
+    assert evidence.above  # what it was made from stays as it was
+
+
+def test_of_laws_that_are_what_is_bounded_one_line_tells_both_sides() -> None:
+    """Nothing was split, so the lower bound is that of the same law from below."""
+    law, at = Discrete(FEW.loss, FEW.log_mass, 0.0, 0.0), (0.8, -3.0)
+    one = Evidence(View([(law, 6)], 0.0, True), [PLAN]).from_below().delta_bound(*at)
+    assert one == Evidence(View([(law, 6)], 0.0, False), [PLAN]).delta_bound(*at)

@@ -102,8 +102,7 @@ def settle(bracket: EpsilonBracket, lower: float, upper: float) -> None:
     """Have a bracket proven, through evidence that says so."""
     for above, epsilon in ((True, upper), (False, lower)):
         if 0.0 < epsilon < math.inf or (above and epsilon == 0.0):
-            view = SimpleNamespace(above=above, resolved=True)
-            says: Any = SimpleNamespace(view=view, delta_bound=lambda *_: Verdict(1.0, -1.0, 0.0))
+            says: Any = SimpleNamespace(above=above, resolved=True, delta_bound=lambda *_: Verdict(1.0, -1.0, 0.0))
             bracket.read(says, epsilon)
 
 
@@ -273,7 +272,7 @@ def known_lines(monkeypatch: pytest.MonkeyPatch, root: float, dull: float = 0.0)
             value = math.exp(root - epsilon) * (1 + dull if view.above else 1 - dull)
             return Verdict(value, -value, 0.0)
 
-        return SimpleNamespace(view=view, delta_bound=bound, nodes=100)
+        return SimpleNamespace(above=view.above, resolved=view.resolved, delta_bound=bound, nodes=100)
 
     monkeypatch.setattr(module, "propose_evidence", propose)
     return asked
@@ -339,7 +338,9 @@ def test_what_is_not_read_or_too_far_away_is_not_known(
 
     def propose(view: View, *where: float) -> Any:
         asked.append((view.above, *where))
-        return SimpleNamespace(view=view, delta_bound=lambda *_: Verdict(ratio, -1.0, 0.0))
+        return SimpleNamespace(
+            above=view.above, resolved=view.resolved, delta_bound=lambda *_: Verdict(ratio, -1.0, 0.0)
+        )
 
     monkeypatch.setattr(module, "propose_evidence", propose)
     monkeypatch.setattr(module, "guess_log_delta", lambda *_: guess)

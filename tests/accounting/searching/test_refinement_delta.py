@@ -28,7 +28,9 @@ def scripted(monkeypatch: pytest.MonkeyPatch, above: list[float], below: list[fl
     def propose(view: View, *where: float, of_delta: bool = False) -> Any:
         asked.append((view.above, *where))
         value = left[view.above].pop(0)
-        return SimpleNamespace(view=view, nodes=NODES, delta_bound=lambda *_: Verdict(value, 0.25, 0.0))
+        return SimpleNamespace(
+            above=view.above, resolved=view.resolved, nodes=NODES, delta_bound=lambda *_: Verdict(value, 0.25, 0.0)
+        )
 
     def focus(_: Any, *where: float) -> None:
         asked.append(where)

@@ -12,7 +12,8 @@ from tests.accounting.laws import usual_law
 
 from filet import Adjacency, Analysis, Bounds, CappedPoisson, account
 from filet.accounting.proving.cells import Cells
-from filet.accounting.proving.closed_form import HullStep, OneStep
+from filet.accounting.proving.closed_form import OneStep
+from filet.accounting.proving.hull import HullStep
 from filet.accounting.proving.lending import Step
 from filet.accounting.proving.theorems import loss_law
 from filet.accounting.proving.verdict import EpsilonBracket

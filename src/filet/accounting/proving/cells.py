@@ -14,6 +14,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ..._rounding import DROPPED, RESOLVED, SUM_ERROR, UNDERFLOW
 from ...errors import NotCertifiedError
@@ -26,7 +27,8 @@ class Discrete:
 
     `weight_error` bounds the relative error of the binomial weights behind it, `loss_error` that of a loss, and
     `difference` the total variation of P - Q, which sets how much rounding of masses can change the mean loss.
-    Nothing is proven from below with a law that is not `whole`.
+    Nothing is proven from below with a law that is not `whole`. `cells` are those that were split onto their ends: what that
+    added is bounded by them; None if the law itself is what is bounded.
     """
 
     loss: Array
@@ -36,6 +38,7 @@ class Discrete:
     difference: float = 1.0
     loss_error: float = 0.0
     whole: bool = True
+    cells: Cells | None = None
 
 
 @dataclass(frozen=True)
@@ -61,9 +64,22 @@ class Cells:
         return Cells(self.law.reversed(), x, -loss, q, p, -d, ends)
 
     @property
-    def pieces(self) -> list[slice]:
-        """The edges of each piece; its cells are one less."""
-        return [slice(first, last) for first, last in zip((0, *self.ends[:-1]), self.ends, strict=True)]
+    def _split(self) -> NDArray[np.bool_]:
+        """Which cells keep both masses when they are split onto their ends."""
+        return np.asarray((self.q > RESOLVED) & np.isfinite(self.loss[1:] - self.loss[:-1]))
+
+    def chord(self, c: float, log_unit: float) -> float:
+        """Splitting changes E[e^{zL}], Re z = c, by at most |z (z + 1)| e^log_unit times this. Proof: engine.md#what-splitting-adds"""
+        split, high = self._split, self.loss[1:]
+        width, high = (high - self.loss[:-1])[split], high[split]
+        with np.errstate(over="ignore"):
+            terms = self.p[split] * width * width * np.exp(c * high - log_unit)
+        return float(terms.sum()) * (0.125 * (1 + SUM_ERROR))
+
+    @property
+    def moved(self) -> float:
+        """The mass of P that is otherwise moved up to a finite loss. Proof: engine.md#what-splitting-adds"""
+        return float(self.p[~self._split & np.isfinite(self.loss[1:])].sum()) * (1 + SUM_ERROR)
 
 
 def cut(law: LossLaw, edges: Sequence[Array]) -> Cells:
@@ -124,7 +140,7 @@ def discretise_above(cells: Cells) -> Discrete:
     some = at > 0.0  # nothing is at an infinite edge
     # Infinite masses are sums of positive tails, good to a few parts in 1e13; round them up.
     return Discrete(loss[some], np.log(at[some]), infinite * (1 + SUM_ERROR), law.weight_error, law.difference,
-                    law.loss_error, law.whole)  # fmt: skip
+                    law.loss_error, law.whole, cells)  # fmt: skip
 
 
 def discretise_below(cells: Cells) -> Discrete:

@@ -8,9 +8,8 @@ from typing import Any, Protocol
 import numpy as np
 from scipy.special import erfcx
 
-from ..._rounding import CLOSED_FORM_ERROR, POINT_ERROR, SUM_ERROR, UNDERFLOW, UNIT, down, up
+from ..._rounding import CLOSED_FORM_ERROR, POINT_ERROR, UNDERFLOW, UNIT
 from ..terms import Bounds
-from .cells import Discrete
 from .loss_law import Array, LossLaw, Propose
 
 _NODES, _WEIGHTS = np.polynomial.legendre.leggauss(6)
@@ -38,30 +37,6 @@ class OneStep:
         lower = value * (1 - relative) - error - UNDERFLOW if self._law.whole else np.zeros_like(value)
         known = np.isfinite(upper)  # extreme noise leaves no number to speak of, and then nothing is known
         return np.where(known & (lower > 0.0), lower, 0.0), np.where(known, np.minimum(upper, 1.0), 1.0)
-
-
-class HullStep:
-    """One step alone whose loss is discrete, as lending gives it. Proof: engine.md#one-step
-
-    Between losses the profile is a chord in e^epsilon: its value at the next loss, and the rest of the way times the Q-mass
-    beyond. All terms are positive, so their rounding is relative.
-    """
-
-    def __init__(self, law: Discrete) -> None:
-        at = np.exp(law.loss)
-        beyond = np.cumsum(np.exp(law.log_mass - law.loss)[::-1])[::-1]
-        steps = beyond[1:] * at[:-1] * np.expm1(law.loss[1:] - law.loss[:-1])
-        self._loss, self._beyond, self._infinite = law.loss, beyond, law.infinite
-        self._value = np.append(np.cumsum(steps[::-1])[::-1], 0.0) + law.infinite
-
-    def delta_bounds(self, epsilon: Array) -> tuple[Array, Array]:
-        last = self._loss.size - 1
-        following = np.minimum(np.searchsorted(self._loss, epsilon, side="right"), last)
-        epsilon = np.minimum(epsilon, self._loss[following])  # nothing is left beyond the last
-        way = np.exp(epsilon) * np.expm1(self._loss[following] - epsilon)
-        value = self._value[following] + way * self._beyond[following]
-        least = np.maximum(down(value, SUM_ERROR) - self._infinite, 0.0)
-        return least, np.minimum(up(value, SUM_ERROR) + UNDERFLOW, 1.0)
 
 
 class Gaussian:

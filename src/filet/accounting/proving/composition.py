@@ -18,7 +18,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from ..._rounding import MASS_ERROR, NEGLIGIBLE, PHASE_ERROR, RESOLVED, TRANSFORM_ERROR, UNIT
-from .cells import Discrete
+from .cells import Cells, Discrete
 from .loss_law import Array
 from .transform import Complex, by_powers, by_series, characteristic, powers_error
 
@@ -27,6 +27,7 @@ _FEW, _FEW_IN_BLOCKS = 512, 8_000  # frequencies up to which multiplication is t
 _SEVERAL = 8
 _LOWEST = -1e300  # in place of -inf, which cannot be taken off itself
 _MOST_SAMPLES = 200_000  # of one look for decay; more would cost more than they save
+_MOST_SPLIT = 300.0  # logarithm of what splitting may do to a value before nothing is known
 _NEAR_ZERO = np.geomspace(1e-6, 1.0, 200)  # frequencies at which decay is looked for, in units of 1 / deviation
 _NEAR_POWERS = _NEAR_ZERO ** np.array([[2.0], [4.0], [6.0], [8.0]])
 _NEAR_FACTORS = np.array([[1.4], [1 / 2], [1 / 6], [1 / 24]])  # of E|x| far out, and of E x^2, |x|^3, x^4 near zero
@@ -41,6 +42,7 @@ class Block:
     steps: Array
     weight_error: Array
     size: Array  # E|L| of each phase, before any tilt
+    cells: Sequence[Cells | None] = ()  # that were split, of each phase
 
     def part(self, where: np.ndarray) -> Block:
         """The same phases with the other losses left out."""
@@ -76,7 +78,8 @@ def blocks(laws: Sequence[tuple[Discrete, int]]) -> list[Block]:
             log_mass[row, : law.loss.size] = law.log_mass
         steps = np.array([float(steps) for _, steps in some])
         size = np.einsum("km,km->k", np.exp(log_mass), np.abs(loss))
-        made.append(Block(loss, log_mass, steps, np.array([law.weight_error for law, _ in some]), size))
+        weight_error, cells = np.array([law.weight_error for law, _ in some]), [law.cells for law, _ in some]
+        made.append(Block(loss, log_mass, steps, weight_error, size, cells))
     return made
 
 
@@ -121,16 +124,24 @@ class Composition:
             self._tilt = c
         return self._tilted
 
-    def spectrum(self, c: float, spacing: float, count: int) -> Spectrum:
-        """The transform at c + i j spacing, j < count, and a bound on its rounding error.
+    def chords(self, c: float) -> list[Array] | None:
+        """What splitting does to a step's relative transform, over |z (z + 1)|; None if nothing is split. Proof: engine.md#what-splitting-adds"""
+        if not any(cells for block in self.small for cells in block.cells):
+            return None
+        return [np.array([cells.chord(c, unit) if cells else 0.0 for cells, unit in zip(block.cells, one.log_scale, strict=True)])
+                for block, one in zip(self.small, self.tilted(c), strict=True)]  # fmt: skip
 
-        Proof: engine.md#rounding
+    def spectrum(self, c: float, spacing: float, count: int, chords: list[Array] | None = None) -> Spectrum:
+        """The transform at c + i j spacing, j < count, and a bound on its rounding error; with `chords`, also on what they add.
+
+        Proof: engine.md#rounding, engine.md#what-splitting-adds
         """
         u: Array = spacing * np.arange(count, dtype=np.float64)
         log_bound = (-0.5 * self.gaussian) * (u * u)
         log_f, relative, size = log_bound.astype(complex), np.full(count, 8 * UNIT), np.hypot(c, u)
         log_value, centre = 0.5 * self.gaussian * (c * c + c), self.gaussian * (c + 0.5)
         jump = _Jump(c, self.tilted(c), self.big, u) if self.jump else None
+        curve, split = size * np.hypot(c + 1.0, u), np.zeros(count)
         for number, whole in enumerate(self.tilted(c)):
             log_value += float(whole.steps @ whole.log_scale)
             centre += float(whole.steps @ whole.centre)
@@ -143,6 +154,8 @@ class Composition:
                     log_f += one.steps @ np.log(values)
                 log_bound += one.steps @ np.log(bound)
                 relative += one.steps @ (error / bound)
+                if chords:
+                    split += (one.steps * chords[number][rows]) @ (curve / bound)
                 if jump:
                     jump.add(number, rows, one, values, bound, size)
         relative += 4 * UNIT * np.abs(log_f.imag)
@@ -154,7 +167,9 @@ class Composition:
         if jump:
             rounding = bound_f * (jump.error + jump.size * relative)
             return Spectrum(values * jump.total, rounding, log_value + jump.top, centre)
-        return Spectrum(values, bound_f * relative, log_value, centre)
+        if chords:
+            split = np.where(split < _MOST_SPLIT, bound_f * np.expm1(np.minimum(split, _MOST_SPLIT)), np.inf)
+        return Spectrum(values, bound_f * relative, log_value, centre, split)
 
     @property
     def weight_margin(self) -> float:
@@ -164,10 +179,11 @@ class Composition:
         """
         return sum(float(block.weight_error @ block.steps) for block in self.small)
 
-    def decays_after(self, c: float, limit: float, tolerance: float) -> tuple[float, float]:
+    def decays_after(self, c: float, limit: float, tolerance: float,
+                     chords: list[Array] | None = None) -> tuple[float, float]:  # fmt: skip
         """A frequency beyond which (up to `limit`) the relative transform stays below `tolerance`, and its bound there.
 
-        Proof: engine.md#truncation
+        With `chords` so does that of the law before cells were split. Proof: engine.md#truncation, engine.md#what-splitting-adds
         """
         tilts = self.tilted(c)
         spacing = 0.25 / max(max(float(one.spread.max()) for one in tilts), 1e-300)
@@ -177,10 +193,14 @@ class Composition:
         first, count = int(end / spacing + 0.5), math.ceil(limit / spacing) + 2  # samples further in are not needed
         start = np.concatenate([end * _NEAR_ZERO, np.maximum(spacing * (np.arange(first, count) - 0.5), end)])
         log_bound = (-0.5 * self.gaussian) * (start * start)
-        for one in tilts:
+        ends = np.append(start[1 : _NEAR_ZERO.size], start[_NEAR_ZERO.size - 1 :] + spacing)
+        curve = np.hypot(c, ends) * np.hypot(c + 1.0, ends)
+        for number, one in enumerate(tilts):
             values, own = one.transform(spacing, count)
             far = np.abs(values[:, first:]) + (0.5 * spacing) * one.spread[:, None]
             bound = np.concatenate([one.near_zero(end), far], axis=1) + one.error(c + start + spacing, own)
+            if chords:
+                bound += chords[number][:, None] * curve
             log_bound += one.steps @ np.log(np.minimum(bound, 1.0))
         worst = np.maximum.accumulate(log_bound[::-1])[::-1]
         first = int(np.argmax(worst <= math.log(tolerance)))
@@ -191,12 +211,16 @@ class Composition:
 
 @dataclass(frozen=True)
 class Spectrum:
-    """Values relative to e^{log_scale} and turned back by the centre: f_j e^{log_scale + i u_j centre}."""
+    """Values relative to e^{log_scale} and turned back by the centre: f_j e^{log_scale + i u_j centre}.
+
+    `rounding` bounds their errors, `split` how far the values without splitting any cell may be from these.
+    """
 
     values: Complex
     rounding: Array
     log_scale: float
     centre: float
+    split: Array | float = 0.0
 
 
 class _Jump:
@@ -247,9 +271,8 @@ class Tilted:
         distance = self.distance
         first = self.weights * distance
         self.spread, self.deviation = first.sum(axis=1), np.sqrt((first * distance).sum(axis=1))
-        self.slope = (PHASE_ERROR + MASS_ERROR) * (
-            self.spread + np.abs(self.centre) + block.size
-        )  # of the error in |z|
+        # of the error in |z|
+        self.slope = (PHASE_ERROR + MASS_ERROR) * (self.spread + np.abs(self.centre) + block.size)
 
     @property
     def distance(self) -> Array:

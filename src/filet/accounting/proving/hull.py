@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from ..._rounding import EXTENDED_UNIT, FEW, LEAST_LOG_MASS, UNIT
+from ..._rounding import EXTENDED_UNIT, FEW, LEAST_LOG_MASS, SUM_ERROR, UNDERFLOW, UNIT, down, up
 from ...errors import NotCertifiedError
 from .cells import Discrete
 from .loss_law import Array
@@ -94,6 +94,26 @@ def check(law: Discrete, loss: Array, value: Array) -> None:
     same, found, start = profile(law)
     if not (np.array_equal(same, loss) and bool(np.all(found >= value)) and start >= 1.0 and start < 1.0 + 1e-9):
         short = float(np.max(value - found)) if found.shape == value.shape else np.nan
-        raise NotCertifiedError(
-            f"a one-step profile is short by {short!r}, or has mass {start!r} instead of 1; please report these parameters"
-        )
+        what = f"a one-step profile is short by {short!r}, or has mass {start!r} instead of 1"
+        raise NotCertifiedError(f"{what}; please report these parameters")
+
+
+class HullStep:
+    """One step alone whose loss is discrete, as lending gives it. Proof: engine.md#one-step
+
+    Between losses the profile is a chord in e^epsilon: its value at the next loss, and the rest of the way times the Q-mass
+    beyond. All terms are positive, so their rounding is relative.
+    """
+
+    def __init__(self, law: Discrete) -> None:
+        self._law, self._beyond = law, np.cumsum(np.exp(law.log_mass - law.loss)[::-1])[::-1]
+        self._value = np.append(np.cumsum((self._beyond * _widths(law.loss))[:0:-1])[::-1], 0.0) + law.infinite
+
+    def delta_bounds(self, epsilon: Array) -> tuple[Array, Array]:
+        """Certified lower and upper bounds of delta at epsilons >= 0. Proof: engine.md#one-step"""
+        loss = self._law.loss
+        following = np.minimum(np.searchsorted(loss, epsilon, side="right"), loss.size - 1)
+        epsilon = np.minimum(epsilon, loss[following])  # nothing is left beyond the last
+        value = self._value[following] + np.exp(epsilon) * np.expm1(loss[following] - epsilon) * self._beyond[following]
+        least = np.maximum(down(value, SUM_ERROR) - self._law.infinite, 0.0)
+        return least, np.minimum(up(value, SUM_ERROR) + UNDERFLOW, 1.0)

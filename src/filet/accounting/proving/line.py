@@ -24,6 +24,7 @@ class LinePlan:
     """Where and how finely to read a transform. Any positive numbers give proven readings; good ones, narrow readings.
 
     tilts: candidates c' >= 0 for Chernoff's bound on aliases, on both sides of `c`; without any, nothing is read from below.
+    both_ways: whether what split cells have added is bounded, too, so that a view from above can be read from below.
     """
 
     c: float
@@ -31,6 +32,7 @@ class LinePlan:
     beta: float
     period: float
     tilts: Array
+    both_ways: bool = False
 
 
 @dataclass(frozen=True)
@@ -38,7 +40,7 @@ class Reading:
     """A smoothed delta at one point, in units of e^{log_unit}: estimate, slope, and bounds of what it may be off.
 
     |estimate - alias - smoothed delta| <= error with the unknown alias in [0, `alias`], and the smoothed delta exceeds
-    the true one by at most `excess`. Numbers, or arrays for several points at once.
+    the true one, that of laws of which no cell was split, by at most `excess`. Numbers, or arrays for several points at once.
     """
 
     value: Any
@@ -88,6 +90,7 @@ class Line:
     def __init__(self, composition: Composition, plan: LinePlan) -> None:
         self.composition, self.c, self.s, self.beta = composition, plan.c, plan.shift, plan.beta
         self.period, self.tilts = max(plan.period, 4.0 * plan.shift), plan.tilts
+        self.both_ways = plan.both_ways and not composition.jump
         # The mean of e^{sX} is e^drift; rounded up. The smoothing is nowhere larger than on the real line.
         self.drift = log_smoothing(1.0, self.s, self.beta) * (1 + 1e-9)
         spectrum = self._sample(math.exp(log_smoothing(self.c, self.s, self.beta)) * (1 + 1e-9))
@@ -124,8 +127,9 @@ class Line:
         beyond = 2.0 * beta * math.exp(-beta) / -math.expm1(-2 * beta) * math.cosh(real) / imaginary
         self.truncation = beyond * (1.0 / limit + w / limit**2) / math.pi
         end, left_out = limit, 0.0
+        chords = self.composition.chords(c) if self.both_ways else None
         if limit / w > _MANY_NODES and not self.composition.jump:
-            cut, bound = self.composition.decays_after(c, limit, 1e-3 * math.exp(-self.beta))
+            cut, bound = self.composition.decays_after(c, limit, 1e-3 * math.exp(-self.beta), chords)
             if cut < limit:
                 self.truncation += largest * bound * (1.0 / cut + w / cut**2) / math.pi
                 limit, left_out = cut, bound
@@ -135,7 +139,7 @@ class Line:
             count, limit, left_out = most, most * w, 1.0
             self.truncation += largest * (1.0 / limit + w / limit**2) / math.pi
         self.u = w * np.arange(count)
-        spectrum = self.composition.spectrum(c, w, count)
+        spectrum = self.composition.spectrum(c, w, count, chords)
         z: Complex = np.asarray(c + 1j * self.u, dtype=np.complex128)
         shape = smoothing_transform(z, s, beta) * (w / math.pi) / (z * (z + 1.0))
         self.f = spectrum.values * shape
@@ -143,13 +147,15 @@ class Line:
         self.rounding = float(spectrum.rounding @ np.abs(shape)) * (1 + count * UNIT)
         size = np.abs(self.f)
         self.total, self.turning = float(size.sum()), float(size @ self.u) * (1 + count * UNIT)
-        self._sample_excess(spectrum.values, spectrum.rounding, z, end, left_out)
+        self._sample_excess(spectrum, z, end, left_out)
+        if chords:  # what is cut off may have belonged to either law
+            self.excess_error += float(spectrum.split @ np.abs(shape)) * (1 + count * UNIT) + 2.0 * self.truncation
         self.few, columns = math.isqrt(count - 1) + 1, np.stack([self.f, self.g, self.f * self.u], axis=1)
         padded = np.concatenate([columns, np.zeros((-count % self.few, 3))]).reshape(-1, self.few, 3)
         self.folded = padded.transpose(1, 0, 2).reshape(self.few, -1)
         return spectrum
 
-    def _sample_excess(self, values: Complex, rounding: Array, z: Complex, limit: float, left_out: float) -> None:
+    def _sample_excess(self, spectrum: Spectrum, z: Complex, limit: float, left_out: float) -> None:
         """Smoothing raises delta(e) by at most s e^{2s} r0 E[k((L - e) / s)] with k the density of the shift.
 
         k(x) <= k(0) e^{-beta^2 r0 x^2 / 2}, so a Gaussian, whose transform decays fast, takes the place of k. `left_out`
@@ -164,13 +170,13 @@ class Line:
         variance = s * s / (beta * beta * r0)
         factor = s * math.exp(2.0 * s) * r0 * peak * math.sqrt(2.0 * math.pi * variance)
         shape = np.exp(0.5 * variance * np.square(z)) * (factor * (2.0 / self.period))  # w / pi
-        self.g = values * shape
+        self.g = spectrum.values * shape
         self.g[0] *= 0.5
         beyond = factor / math.pi * math.exp(0.5 * variance * (self.c**2 - limit**2))
         beyond *= 1.0 / (variance * limit) + 2.0 * math.pi / self.period
         tail = math.exp(0.5 * variance * self.c**2) * math.sqrt(0.5 * math.pi / variance)
         beyond += left_out * factor / math.pi * tail
-        summed = rounding + np.abs(values) * ((len(self.u) + 16) * UNIT)
+        summed = spectrum.rounding + spectrum.split + np.abs(spectrum.values) * ((len(self.u) + 16) * UNIT)
         self.excess_error = float((np.abs(shape) * summed).sum()) + beyond
 
     def log_unit(self, e: Any) -> Any:
@@ -179,9 +185,8 @@ class Line:
     def read(self, e: Any) -> Reading:
         """The smoothed delta at e, one or several (epsilon shifted by the caller). Proof: engine.md#rounding"""
         # The turn at node a few + b is that at a few times that at b.
-        small, large = (
-            np.exp(np.multiply.outer(e - self.centre, -1j * u)) for u in (self.u[: self.few], self.u[:: self.few])
-        )
+        turn = (e - self.centre) * -1j
+        small, large = (np.exp(np.multiply.outer(turn, u)) for u in (self.u[: self.few], self.u[:: self.few]))
         # one point without BLAS, whose threads cost more than they save
         inner = small @ self.folded if small.ndim > 1 else np.einsum("b,bk->k", small, self.folded)
         sums = (large[..., None, :] @ inner.reshape(*large.shape, 3))[..., 0, :]

@@ -62,10 +62,6 @@ class Piece:
         """log(P/Q) at x, to full relative accuracy also where it is tiny."""
         return losses(*self.columns, x)
 
-    def masses(self, x: Array) -> tuple[Array, Array, Array]:
-        """P, Q and P - Q of the cells between neighbouring points of increasing x."""
-        return cell_masses(*self.columns, x)
-
     def loss_error(self, x: Array, loss: Array) -> Array:
         """Bound on the rounding error of `loss` at x: exponents are rounded, and small losses have cancelling parts.
 

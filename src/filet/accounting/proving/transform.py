@@ -6,6 +6,7 @@ The losses are spread onto a regular grid with a Gaussian, transformed by one FF
 
 from __future__ import annotations
 
+import itertools
 import math
 
 import numpy as np
@@ -68,7 +69,8 @@ def by_powers(positions: Array, weights: Array, spacing: float, count: int) -> C
             np.multiply(powers[j - 1], turn, out=powers[j])
     # In parts of two rows or more: a single one would be handed to threads sooner.
     split = max(1, min(len(high) // 2, -(-len(high) * stride * size // _SERIAL)))
-    products = [some.transpose(1, 0, 2) @ low.transpose(1, 2, 0) for some in np.array_split(high, split)]
+    ends = itertools.pairwise(len(high) * i // split for i in range(split + 1))
+    products = [high[first:last].transpose(1, 0, 2) @ low.transpose(1, 2, 0) for first, last in ends]
     return np.concatenate(products, axis=1).reshape(rows, len(high) * stride)[:, :count]
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from copy import copy
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
@@ -47,6 +48,7 @@ class Evidence:
 
     def __init__(self, view: View, plans: Sequence[LinePlan], *caps: float) -> None:
         self.view, self.caps = view, sorted(cap for cap in caps if cap < math.inf)
+        self.above, self.resolved, self.moved = view.above, view.resolved, 0.0
         parts, self.uncovered = [view.whole], 0.0
         if self.caps:
             first, ends = self.caps[0], [*self.caps, math.inf]
@@ -57,11 +59,22 @@ class Evidence:
         self.c = max(line.c for line in self.lines)
         self.nodes = max(line.u.size for line in self.lines)
 
+    def from_below(self) -> Evidence:
+        """What lines through a view from above prove from below: what its cells added is taken off.
+
+        Proof: engine.md#what-splitting-adds
+        """
+        below = copy(self)
+        known = not self.view.cells or all(line.both_ways for line in self.lines)
+        below.resolved = known and self.view.firm and not (self.view.gaussian or self.caps)
+        below.above, below.moved = False, sum(steps * cells.moved for cells, steps in self.view.cells)
+        return below
+
     def delta_bound(self, epsilon: Any, log_delta: Any) -> Verdict:
         """Certified bound of delta(epsilon) over e^log_delta, point by point. Proof: engine.md#what-is-proven"""
-        above = self.view.above
-        rest = (self.view.infinite + self.uncovered if above else 0.0) / np.exp(log_delta)
-        bound: Any = rest
+        above = self.above
+        rest = (self.view.infinite + self.uncovered if above else self.moved) / np.exp(log_delta)
+        bound: Any = rest if above else -rest
         slope, error = 0.0 * rest, rest
         for line in self.lines:
             # Above: the profile is convex in e^epsilon, so a random shift with mean factor 1 can only raise it.
@@ -85,40 +98,48 @@ def proves(evidence: Evidence, epsilon: float, log_delta: float) -> bool:
     Proof: engine.md#what-is-proven
     """
     bound = evidence.delta_bound(epsilon, log_delta).bound
-    return bool(_settles(evidence.view, bound))
+    return bool(_settles(evidence, bound))
 
 
-def _settles(view: View, bound: Any) -> Any:
-    if view.above:
+def _settles(evidence: Evidence, bound: Any) -> Any:
+    if evidence.above:
         return (bound > 0.0) & (bound <= 1.0)  # a bound that is not positive has lost all its digits
-    return (bound >= 1.0) & view.resolved
+    return (bound >= 1.0) & evidence.resolved
 
 
-def uncrossed(what: str, lower: Any, upper: Any, at: str, where: Any) -> None:
-    """Bounds that cross prove a defect: nothing may be returned."""
-    crossed = np.flatnonzero(lower > upper)
-    if crossed.size:
-        one, low, high = (float(np.ravel(each)[crossed[0]]) for each in (where, lower, upper))
-        raise NotCertifiedError(f"the bounds {low!r} and {high!r} of {what} at {at}={one!r} contradict each other; "
-                                "please report these parameters")  # fmt: skip
+class _Bracket:
+    """What is proven of one number or several, asked for at others. Only its own methods narrow it."""
+
+    def __init__(self, what: str, most: float, at: str, where: Any) -> None:
+        self._words = what, at, where
+        self.lower: Any = np.zeros(np.shape(where))[()]
+        self.upper: Any = np.full(np.shape(where), most)[()]
+
+    def _keep(self, lower: Any = -np.inf, upper: Any = np.inf) -> None:
+        self.lower, self.upper = np.fmax(self.lower, lower), np.fmin(self.upper, upper)  # a NaN says nothing
+        if (crossed := np.flatnonzero(self.lower > self.upper)).size:  # that proves a defect: nothing may be returned
+            what, at, where = self._words
+            one, low, high = (float(np.ravel(each)[crossed[0]]) for each in (where, self.lower, self.upper))
+            raise NotCertifiedError(f"the bounds {low!r} and {high!r} of {what} at {at}={one!r} contradict each other; "
+                                    "please report these parameters")  # fmt: skip
+
+    @property
+    def bounds(self) -> Bounds:
+        return Bounds(float(self.lower), float(self.upper))
 
 
-class EpsilonBracket:
-    """What is proven of epsilon(delta) in one direction, for one delta or several. Only its own methods narrow it.
-
-    Proof: engine.md#what-is-proven
-    """
+class EpsilonBracket(_Bracket):
+    """What is proven of epsilon(delta) in one direction, for one delta or several. Proof: engine.md#what-is-proven"""
 
     def __init__(self, delta: Any) -> None:
+        super().__init__("epsilon", np.inf, "delta", delta)
         self.delta, self.log_delta = delta, np.log(delta)
-        self.lower: Any = np.zeros(np.shape(delta))[()]
-        self.upper: Any = np.full(np.shape(delta), np.inf)[()]
 
     def read(self, evidence: Evidence, epsilon: Any) -> Verdict:
         """Look at one epsilon (for each delta), keep what that proves, and say what was seen."""
         verdict = evidence.delta_bound(epsilon, self.log_delta)
-        proven = (epsilon >= 0.0) & _settles(evidence.view, verdict.bound)
-        if evidence.view.above:
+        proven = (epsilon >= 0.0) & _settles(evidence, verdict.bound)
+        if evidence.above:
             self._keep(upper=np.where(proven, up(epsilon), np.inf)[()])
         else:
             self._keep(lower=np.where(proven, down(epsilon), 0.0)[()])
@@ -152,33 +173,21 @@ class EpsilonBracket:
         self._keep(lower=np.where(lower >= goal, epsilons, 0.0).max(axis=-1))
         return upper
 
-    def _keep(self, lower: Any = -np.inf, upper: Any = np.inf) -> None:
-        self.lower, self.upper = np.fmax(self.lower, lower), np.fmin(self.upper, upper)  # a NaN says nothing
-        uncrossed("epsilon", self.lower, self.upper, "delta", self.delta)
 
-    @property
-    def bounds(self) -> Bounds:
-        return Bounds(float(self.lower), float(self.upper))
-
-
-class DeltaBracket:
-    """What is proven of delta(epsilon) in one direction, for one epsilon or several. Only its own methods narrow it.
-
-    Proof: engine.md#what-is-proven
-    """
+class DeltaBracket(_Bracket):
+    """What is proven of delta(epsilon) in one direction, for one epsilon or several. Proof: engine.md#what-is-proven"""
 
     def __init__(self, epsilon: Any) -> None:
+        super().__init__("delta", 1.0, "epsilon", epsilon)
         self.epsilon = epsilon
-        self.lower: Any = np.zeros(np.shape(epsilon))[()]
-        self.upper: Any = np.ones(np.shape(epsilon))[()]
 
     def read(self, evidence: Evidence, log_delta: Any) -> None:
         """Keep what the evidence proves; `log_delta` is about the answer, and only sets the scale."""
         value = evidence.delta_bound(self.epsilon, log_delta).bound * np.exp(log_delta)
         value = np.where(value > 0.0, value, np.nan)[()]  # a bound that is not positive, or NaN, says nothing
-        if evidence.view.above:
+        if evidence.above:
             self._keep(upper=up(value))
-        elif evidence.view.resolved:
+        elif evidence.resolved:
             self._keep(lower=down(value))
 
     def crude(self, view: View) -> None:
@@ -188,11 +197,3 @@ class DeltaBracket:
             self._keep(upper=np.fmin(view.chernoff_delta(self.epsilon), own))
         else:
             self._keep(lower=view.floor_delta(self.epsilon))
-
-    def _keep(self, lower: Any = -np.inf, upper: Any = np.inf) -> None:
-        self.lower, self.upper = np.fmax(self.lower, lower), np.fmin(self.upper, upper)
-        uncrossed("delta", self.lower, self.upper, "epsilon", self.epsilon)
-
-    @property
-    def bounds(self) -> Bounds:
-        return Bounds(float(self.lower), float(self.upper))

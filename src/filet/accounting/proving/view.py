@@ -51,7 +51,9 @@ class View:
         self.rounding = sum(steps * (POINT_ERROR + law.weight_error) for law, steps in laws)
         # Losses that are nearly all rounding prove nothing from below.
         tiny = all(float(law.loss.max()) <= 1e-9 * law.difference for law, _ in laws)
-        self.resolved = above or (bool(laws) and not tiny and all(law.whole for law, _ in laws))
+        self.firm = bool(laws) and not tiny and all(law.whole for law, _ in laws)
+        self.resolved = above or self.firm
+        self.cells = [(law.cells, steps) for law, steps in laws if law.cells]
         # No finite total loss is larger.
         largest = sum(steps * max(float(law.loss.max()), 0.0) for law, steps in laws)
         self.largest = math.inf if gaussian else largest * (1 + POINT_ERROR + self.weight_error) + self.slack

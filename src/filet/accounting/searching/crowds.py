@@ -20,7 +20,7 @@ from ..proving.verdict import EpsilonBracket, Evidence, proves
 from ..proving.view import View
 from ..terms import Bounds
 from .budget import Budget
-from .grids import Focus, equal_cells, fitted_cells
+from .grids import Focus, equal_cells, fitted_cells, piece_edges
 from .guesses import focus
 from .lending_crowds import model, nodes_of_one
 from .lending_looks import Laws, Query, look
@@ -224,7 +224,7 @@ class Crowd(Direction):
 def _alike(cells: Cells, law: LossLaw) -> Cells:
     """A law in the cells of one like it, with some more where its interval ends further out."""
     edges = []
-    for one, piece in zip(cells.pieces, law.pieces, strict=True):
+    for one, piece in zip(piece_edges(cells), law.pieces, strict=True):
         x = np.sort(cells.x[one])
         inner = x[1:-1]
         for end, own in ((x[0], piece.low), (x[-1], piece.high)):

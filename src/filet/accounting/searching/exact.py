@@ -7,7 +7,8 @@ import math
 import numpy as np
 
 from ..._rounding import CLOSED_FORM_ERROR
-from ..proving.closed_form import ClosedForm, Gaussian, HullStep, OneStep
+from ..proving.closed_form import ClosedForm, Gaussian, OneStep
+from ..proving.hull import HullStep
 from ..proving.loss_law import Array
 from ..proving.verdict import EpsilonBracket
 from ..terms import Bounds

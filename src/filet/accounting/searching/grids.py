@@ -5,6 +5,7 @@ Any cells give proven bounds; good ones give tight bounds.
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -71,6 +72,11 @@ def _equal(low: float, high: float, count: int) -> Array:
     return points
 
 
+def piece_edges(cells: Cells) -> list[slice]:
+    """The edges of each piece; its cells are one less."""
+    return [slice(*ends) for ends in itertools.pairwise((0, *cells.ends))]
+
+
 def equal_cells(law: LossLaw, reach: float, width: float) -> Cells:
     """Cells of one width, in standard deviations; good for a first look at any law."""
     return cut(law, [points_within(piece, reach, width) for piece in law.pieces])
@@ -83,7 +89,7 @@ def fitted_cells(look: Cells, focus: Focus) -> Cells:
     loss times the weight of that loss. For a given number of cells the sum is smallest if v is proportional to I^(-1/3).
     """
     inner, logs = [], []
-    for one in look.pieces:
+    for one in piece_edges(look):
         inside = np.flatnonzero(np.isfinite(look.x[one])) + one.start
         first, last = int(inside[0]), int(inside[-1])
         x, loss = look.x[first : last + 1], look.loss[first : last + 1]

@@ -62,14 +62,14 @@ class Known:
 
 def settle(bracket: EpsilonBracket, evidence: Evidence, epsilon: float) -> float:
     """Newton's method from an epsilon that is close already, on one set of lines: the last one proven, or NaN."""
-    safe = 1.0 if evidence.view.above else -1.0
+    safe = 1.0 if evidence.above else -1.0
     for _ in range(_SETTLING):
         verdict = bracket.read(evidence, epsilon)
         ratio = verdict.bound
         if not ratio > 0.0 or not verdict.slope < 0.0:
             return math.nan
         step = -math.log(ratio) * ratio / verdict.slope
-        if abs(step) <= 5.0 * tolerance(epsilon) and (ratio <= 1.0 if evidence.view.above else ratio >= 1.0):
+        if abs(step) <= 5.0 * tolerance(epsilon) and (ratio <= 1.0 if evidence.above else ratio >= 1.0):
             return epsilon
         epsilon += step + safe * tolerance(epsilon)
         if not epsilon > 0.0 or abs(step) * evidence.c > 2.0:
@@ -105,7 +105,7 @@ def narrow(
 def _on_lines(bracket: EpsilonBracket, evidence: Evidence, known: Known, epsilon: float,
               seen: float) -> tuple[float, float, bool]:  # fmt: skip
     """Read one set of lines until it answers or the next epsilon is too far away: that epsilon, the last good, done."""
-    built, above, settled = epsilon, evidence.view.above, False
+    built, above, settled = epsilon, evidence.above, False
     for _ in range(_READINGS):
         verdict = bracket.read(evidence, epsilon)
         ratio = verdict.bound

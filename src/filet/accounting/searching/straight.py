@@ -49,6 +49,7 @@ _BELOW = math.sqrt(3.0)  # over the shift from above: what smoothing costs is ta
 _FINER = 2.0  # cells of a delta, over those of an epsilon, which is less sensitive
 _NO_TILTS = np.zeros(0)
 _DELTA = 1e-3  # the promised relative width of a delta bracket
+_CHORDS = 4e-4  # of epsilon: what cells may have added, for one line to be read from both sides
 
 
 class Part(Protocol):
@@ -158,18 +159,25 @@ def _easy(guess: Guess) -> bool:
 
 
 def bracket_epsilon(run: Run, drawn: Drawn, bracket: EpsilonBracket, budget: Budget) -> bool:
-    """Narrow a bracket of epsilon from above and from below; False if that led nowhere."""
-    epsilon = drawn.guess.epsilon
-    for above in (True, False):
-        view = run.view(drawn.cells, above=above)
-        if view.infinite > _INFINITE * bracket.delta or not view.resolved:
-            return False
-        evidence = Evidence(view, [_plan(drawn.guess, above=above)])
-        budget.spend(evidence.nodes)
-        epsilon = settle(bracket, evidence, epsilon)
-        if math.isnan(epsilon):
-            return False
-    return True
+    """Narrow a bracket of epsilon from above and from below, if possible by the same line; False if that led nowhere."""
+    view = run.view(drawn.cells, above=True)
+    if view.infinite > _INFINITE * bracket.delta:
+        return False
+    evidence = Evidence(view, [_plan(drawn.guess)])
+    budget.spend(evidence.nodes)
+    epsilon = settle(bracket, evidence, drawn.guess.epsilon)
+    if math.isnan(epsilon):
+        return False
+    below = evidence.from_below()
+    if not below.resolved or _added(evidence, epsilon, bracket.log_delta) > _CHORDS * evidence.c * max(epsilon, 0.1):
+        below = _lines_below(run, drawn)
+        budget.spend(below.nodes)
+    return not math.isnan(settle(bracket, below, epsilon))
+
+
+def _added(evidence: Evidence, epsilon: float, log_delta: float) -> float:
+    """About how much of delta cells may have added, as far as the lines tell."""
+    return sum(line.excess_error * math.exp(min(line.log_unit(epsilon) - log_delta, 700.0)) for line in evidence.lines)
 
 
 def bracket_delta(run: Run, drawing: Drawing, guesses: Guesses, bracket: DeltaBracket) -> Drawn | None:
@@ -179,11 +187,14 @@ def bracket_delta(run: Run, drawing: Drawing, guesses: Guesses, bracket: DeltaBr
         drawn = drawing.cells(guesses, finer)
         if drawn is None:
             return None
-        for above in (True, False):
-            view = run.view(drawn.cells, above=above)
-            if view.infinite > 0.1 * _DELTA * math.exp(log_delta) or not view.resolved:
-                return None
-            bracket.read(Evidence(view, [_plan(drawn.guess, above=above, sharper=finer / _FINER)]), log_delta)
+        view, sharper = run.view(drawn.cells, above=True), finer / _FINER
+        if view.infinite > 0.1 * _DELTA * math.exp(log_delta):
+            return None
+        evidence = Evidence(view, [_plan(drawn.guess, sharper=sharper)])
+        for one in (evidence, evidence.from_below()):
+            bracket.read(one, log_delta)
+        if bracket.upper - bracket.lower > _DELTA * bracket.upper:
+            bracket.read(_lines_below(run, drawn, sharper), log_delta)
         width = (bracket.upper - bracket.lower) / bracket.upper
         if width <= _DELTA:
             return drawn
@@ -191,12 +202,15 @@ def bracket_delta(run: Run, drawing: Drawing, guesses: Guesses, bracket: DeltaBr
     return None
 
 
-def _plan(guess: Guess, *, above: bool, sharper: float = 1.0) -> LinePlan:
-    plan = guess.line.plan
-    shift = plan.shift / sharper
-    if above:  # where aliases do no harm
-        return replace(plan, shift=shift, tilts=_NO_TILTS)
-    return replace(plan, shift=max(shift, min(_BELOW * shift, WIDEST_SHIFT)))
+def _plan(guess: Guess, *, sharper: float = 1.0) -> LinePlan:
+    return replace(guess.line.plan, shift=guess.line.plan.shift / sharper, both_ways=True)
+
+
+def _lines_below(run: Run, drawn: Drawn, sharper: float = 1.0) -> Evidence:
+    """Lines of the other discretisation: dearer, and tighter where few losses decide."""
+    plan = _plan(drawn.guess, sharper=sharper)
+    plan = replace(plan, shift=max(plan.shift, min(_BELOW * plan.shift, WIDEST_SHIFT)))
+    return Evidence(run.view(drawn.cells, above=False), [plan])
 
 
 def shows_at_most(run: Run, drawn: Drawn | None, epsilon: float, log_delta: float) -> bool:
@@ -206,4 +220,5 @@ def shows_at_most(run: Run, drawn: Drawn | None, epsilon: float, log_delta: floa
     if abs(drawn.log_delta - log_delta) > 0.1 or drawn.other.log_delta >= log_delta:
         return False
     view = run.view([one.reversed() for one in drawn.cells], above=True)
-    return proves(Evidence(view, [_plan(drawn.other, above=True)]), epsilon, log_delta)
+    plan = replace(drawn.other.line.plan, tilts=_NO_TILTS)  # aliases do no harm
+    return proves(Evidence(view, [plan]), epsilon, log_delta)

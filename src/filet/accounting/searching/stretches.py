@@ -215,6 +215,10 @@ def _solve(
         view = direction.view(cells, above=above)
         for lines in _lines(evidence, view, start, bracket.log_delta, level) if view.resolved else ():
             start = np.minimum(_newton(bracket, lines, start), bracket.upper)
+            if above and (below := lines.from_below()).resolved:  # of laws by lending
+                _newton(bracket, below, start)
+        if not wide((bracket.lower, bracket.upper), 0.9).any():
+            break
     lower, upper = bracket.lower, bracket.upper
     for part in _halves(start, wide((lower, upper), 0.9), level):
         near = _made_for(evidence.view, start[part], bracket.log_delta[part])
@@ -225,13 +229,13 @@ def _solve(
 
 def _newton(bracket: EpsilonBracket, evidence: Evidence, start: Array) -> Array:
     """Newton's method for all deltas at once, in the logarithm of delta; where it ended."""
-    epsilon, side = start, 1.0 if evidence.view.above else -1.0
+    epsilon, side = start, 1.0 if evidence.above else -1.0
     for _ in range(_READINGS):
         verdict = bracket.read(evidence, epsilon)
         tolerance = _TOLERANCE * np.maximum(epsilon, 0.1)
         known = (verdict.bound > 0.0) & (verdict.slope < 0.0)
         step = np.where(known, -np.log(verdict.bound) * verdict.bound / verdict.slope, 0.0)
-        good = (verdict.bound <= 1.0) if evidence.view.above else (verdict.bound >= 1.0)
+        good = (verdict.bound <= 1.0) if evidence.above else (verdict.bound >= 1.0)
         if ((good & (np.abs(step) <= tolerance)) | ~known | (good & (epsilon == 0.0))).all():
             break
         step = np.clip(step + 0.5 * side * tolerance, -4.0 / evidence.c, 4.0 / evidence.c)
@@ -356,6 +360,10 @@ def _read(direction: Direction, look: Look, evidence: Evidence, epsilons: Array,
         view = direction.view(cells, above=above)
         for lines in _lines(evidence, view, epsilons, log_delta, level) if view.resolved else ():
             bracket.read(lines, log_delta)
+            if above and (below := lines.from_below()).resolved:
+                bracket.read(below, log_delta)
+        if (bracket.upper - bracket.lower <= _NARROW_DELTA * bracket.upper).all():
+            break
     lower, upper = bracket.lower, bracket.upper
     for part in _halves(epsilons, upper - lower > _NARROW_DELTA * upper, level):
         near = _made_for(evidence.view, epsilons[part], log_delta[part])
