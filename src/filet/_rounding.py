@@ -7,6 +7,7 @@ Fourier transforms err by the stated small multiples of the unit. Errors widen b
 
 from __future__ import annotations
 
+import math
 from typing import Any, TypeVar
 
 import numpy as np
@@ -70,6 +71,15 @@ def down(value: _Number, error: float = OUTWARD) -> _Number:
     return value * (1.0 - error)
 
 
+def exp_or_unknown(value: Any) -> Any:
+    """e^value; NaN, and so refused, where that is no float."""
+    if isinstance(value, float):
+        return math.exp(value) if value <= LARGEST_EXPONENT else math.nan
+    return np.exp(np.where(value <= LARGEST_EXPONENT, value, np.nan))
+
+
 def expm1_or_infinite(value: Any) -> Any:
     """e^value - 1 for a small error in the exponent; infinite, and so refused, where it is not small."""
+    if isinstance(value, float):
+        return math.expm1(value) if value < 0.1 else math.inf
     return np.where(value < 0.1, np.expm1(np.minimum(value, 0.1)), np.inf)[()]

@@ -103,9 +103,9 @@ def cut(law: LossLaw, edges: Sequence[Array]) -> Cells:
 
 def _inside(piece: Piece, inner: Array) -> Array:
     """The ends of a piece and the points between, in the order of their losses."""
-    inside = inner[(inner > piece.low) & (inner < piece.high)]
-    if not (inside[1:] > inside[:-1]).all():
-        inside = np.unique(inside)
+    if not (inner[1:] > inner[:-1]).all():
+        inner = np.unique(inner[~np.isnan(inner)])
+    inside = inner[inner.searchsorted(piece.low, side="right") : inner.searchsorted(piece.high)]
     x = np.concatenate([[piece.low], inside, [piece.high]])
     return x if piece.increasing else x[::-1]
 
@@ -131,11 +131,9 @@ def discretise_above(cells: Cells) -> Discrete:
             kept = min(q[last] * math.exp(min(700.0, loss[last])), p[last]) if q[last] > RESOLVED else 0.0
             upper[last], lower[last] = 0.0, kept
             infinite += float(p[last] - kept)
-    at = np.append(lower, 0.0)  # P-mass at each edge loss
-    at[1:] += upper
-    if law.atoms:
-        loss = np.append(loss, [atom.loss for atom in law.atoms])
-        at = np.append(at, [atom.p for atom in law.atoms])
+    loss = np.concatenate([loss, [atom.loss for atom in law.atoms]])
+    at = np.concatenate([lower, [0.0], [atom.p for atom in law.atoms]])  # P-mass at each edge loss, and of the atoms
+    at[1 : upper.size + 1] += upper
     _check_total(float(at.sum()) + infinite, exact=True)
     some = at > 0.0  # nothing is at an infinite edge
     # Infinite masses are sums of positive tails, good to a few parts in 1e13; round them up.
@@ -158,8 +156,7 @@ def discretise_below(cells: Cells) -> Discrete:
         merged = np.where(np.abs(ratio) < 0.5, np.log1p(np.maximum(ratio, -0.75)), np.log(p) - np.log(q))
     loss = np.where(seen, merged, low)
     heavy = [atom for atom in law.atoms if atom.p > DROPPED]
-    if heavy:
-        loss, p = np.append(loss, [atom.loss for atom in heavy]), np.append(p, [atom.p for atom in heavy])
+    loss, p = (np.append(one, more) for one, more in ((loss, [a.loss for a in heavy]), (p, [a.p for a in heavy])))
     _check_total(float(p.sum()), exact=False)
     return Discrete(loss, np.log(p), 0.0, law.weight_error, law.difference, law.loss_error, law.whole)
 

@@ -55,9 +55,8 @@ def squared_shift(releases: Iterable[tuple[float, int]]) -> Bounds:
 
 def added(part: Bounds, cost: Bounds) -> Bounds:
     """A delta and what is added to it, at most 1. Proof: theory.md#the-union-strategy"""
-    return Bounds(
-        min(1.0, part.lower + cost.lower), min(1.0, up(part.upper + cost.upper) if cost.upper else part.upper)
-    )
+    upper = up(part.upper + cost.upper) if cost.upper else part.upper
+    return Bounds(min(1.0, part.lower + cost.lower), min(1.0, upper))
 
 
 def exposed(part: Bounds, exposure: Bounds) -> Bounds:

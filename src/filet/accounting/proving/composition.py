@@ -72,7 +72,7 @@ def blocks(laws: Sequence[tuple[Discrete, int]]) -> list[Block]:
         while count < len(rest) and (count + 1) * max(width, rest[count][0].loss.size) <= _BLOCK:
             count, width = count + 1, max(width, rest[count][0].loss.size)
         some, rest = rest[:count], rest[count:]
-        loss, log_mass = np.zeros((len(some), width)), np.full((len(some), width), -np.inf)
+        loss, log_mass = np.zeros((count, width)), np.full((count, width), -np.inf)
         for row, (law, _) in enumerate(some):
             loss[row, : law.loss.size] = law.loss
             log_mass[row, : law.loss.size] = law.log_mass
@@ -327,9 +327,9 @@ class Tilted:
         """
         x = self.distance * end
         little = np.where(x <= 2.0, x, 0.0)
-        square = little * little
-        powers = np.array([x - little, square, square * little, square * square]) * self.weights
-        far, a, k, b = powers.sum(axis=2) * _NEAR_FACTORS
+        weighted = self.weights * little * little
+        sums = [(self.weights * (x - little)).sum(axis=1), weighted.sum(axis=1), (weighted * little).sum(axis=1)]
+        far, a, k, b = np.array([*sums, (weighted * little * little).sum(axis=1)]) * _NEAR_FACTORS
         terms = np.array([far * far - 2.0 * a * (1 - 1e-11), a * a + 2.0 * (b + far * k), k * k, b * b]).T
         bound = np.sqrt(1.0 + terms @ _NEAR_POWERS)  # convex but for the root, so largest at one of the ends
         return np.asarray(np.maximum(bound, bound[:, -1:]) + 16 * UNIT)

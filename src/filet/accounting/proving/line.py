@@ -150,9 +150,10 @@ class Line:
         self._sample_excess(spectrum, z, end, left_out)
         if chords:  # what is cut off may have belonged to either law
             self.excess_error += float(spectrum.split @ np.abs(shape)) * (1 + count * UNIT) + 2.0 * self.truncation
-        self.few, columns = math.isqrt(count - 1) + 1, np.stack([self.f, self.g, self.f * self.u], axis=1)
-        padded = np.concatenate([columns, np.zeros((-count % self.few, 3))]).reshape(-1, self.few, 3)
-        self.folded = padded.transpose(1, 0, 2).reshape(self.few, -1)
+        self.few = math.isqrt(count - 1) + 1
+        padded = np.zeros((count + -count % self.few, 3), complex)
+        padded[:count, 0], padded[:count, 1], padded[:count, 2] = self.f, self.g, self.f * self.u
+        self.folded = padded.reshape(-1, self.few, 3).transpose(1, 0, 2).reshape(self.few, -1)
         return spectrum
 
     def _sample_excess(self, spectrum: Spectrum, z: Complex, limit: float, left_out: float) -> None:
@@ -185,8 +186,8 @@ class Line:
     def read(self, e: Any) -> Reading:
         """The smoothed delta at e, one or several (epsilon shifted by the caller). Proof: engine.md#rounding"""
         # The turn at node a few + b is that at a few times that at b.
-        turn = (e - self.centre) * -1j
-        small, large = (np.exp(np.multiply.outer(turn, u)) for u in (self.u[: self.few], self.u[:: self.few]))
+        turn = np.asarray(e - self.centre)[..., None] * -1j
+        small, large = np.exp(turn * self.u[: self.few]), np.exp(turn * self.u[:: self.few])
         # one point without BLAS, whose threads cost more than they save
         inner = small @ self.folded if small.ndim > 1 else np.einsum("b,bk->k", small, self.folded)
         sums = (large[..., None, :] @ inner.reshape(*large.shape, 3))[..., 0, :]

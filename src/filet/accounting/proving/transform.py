@@ -23,6 +23,7 @@ _OVERSAMPLING = 3
 
 _CACHED = 200_000  # complex numbers that fit the processor's cache
 _SERIAL = 60_000  # multiplications that BLAS does not hand to threads, which would cost more than they save
+_SHORT = 64  # frequencies up to which all turns are powers of one
 _SERIES = 16  # 0.5^16 / 16! < 1e-18
 
 
@@ -63,10 +64,12 @@ def by_powers(positions: Array, weights: Array, spacing: float, count: int) -> C
         return np.concatenate([by_powers(*part, spacing, count) for part in parts])
     low, high = np.empty((stride, rows, size), complex), np.empty((-(-count // stride), rows, size), complex)
     low[0], high[0] = 1.0, weights
-    for powers, apart in ((low, spacing), (high, stride * spacing)):
-        turn = _turn(apart * positions)
+    turn = _turn(spacing * positions)
+    for powers in (low, high):
         for j in range(1, len(powers)):
             np.multiply(powers[j - 1], turn, out=powers[j])
+        if powers is low:
+            turn = low[-1] * turn if count <= _SHORT else _turn(stride * spacing * positions)
     # In parts of two rows or more: a single one would be handed to threads sooner.
     split = max(1, min(len(high) // 2, -(-len(high) * stride * size // _SERIAL)))
     ends = itertools.pairwise(len(high) * i // split for i in range(split + 1))
@@ -75,11 +78,11 @@ def by_powers(positions: Array, weights: Array, spacing: float, count: int) -> C
 
 
 def powers_error(size: int, count: int) -> float:
-    """Bound on what `by_powers` adds to a sum of weights that is 1: 16 units a power, and those of a sum of `size` terms.
+    """Bound on what `by_powers` adds to a sum of weights that is 1: 16 units a power, twice so many, and those of a sum of `size` terms.
 
     Proof: engine.md#the-transform-of-a-discrete-loss
     """
-    return (32 * _stride(count) + 2 * size + 16) * UNIT
+    return (16 * (count if count <= _SHORT else 2 * _stride(count)) + 2 * size + 16) * UNIT
 
 
 def _stride(count: int) -> int:

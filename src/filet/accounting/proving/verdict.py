@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from ..._rounding import LARGEST_EXPONENT, SUM_ERROR, down, up
+from ..._rounding import SUM_ERROR, down, exp_or_unknown, up
 from ...errors import NotCertifiedError
 from ..terms import Bounds
 from .closed_form import ClosedForm
@@ -82,8 +82,7 @@ class Evidence:
             e = epsilon - line.drift if above else epsilon if line.curved else epsilon + line.s
             e = e - self.view.slack if above else e + self.view.slack
             reading = line.read(e)
-            log_scale = line.log_unit(e) - log_delta
-            scale = np.exp(np.where(log_scale <= LARGEST_EXPONENT, log_scale, np.nan))
+            scale = exp_or_unknown(line.log_unit(e) - log_delta)
             off = reading.error if above else -reading.error - reading.alias - reading.excess
             with np.errstate(invalid="ignore"):  # where aliases are not bounded, nothing is proven
                 bound = bound + scale * (reading.value + off)
@@ -117,9 +116,9 @@ class _Bracket:
 
     def _keep(self, lower: Any = -np.inf, upper: Any = np.inf) -> None:
         self.lower, self.upper = np.fmax(self.lower, lower), np.fmin(self.upper, upper)  # a NaN says nothing
-        if (crossed := np.flatnonzero(self.lower > self.upper)).size:  # that proves a defect: nothing may be returned
-            what, at, where = self._words
-            one, low, high = (float(np.ravel(each)[crossed[0]]) for each in (where, self.lower, self.upper))
+        if (crossed := self.lower > self.upper).any():  # that proves a defect: nothing may be returned
+            (what, at, where), first = self._words, np.argmax(crossed)
+            one, low, high = (float(np.ravel(each)[first]) for each in (where, self.lower, self.upper))
             raise NotCertifiedError(f"the bounds {low!r} and {high!r} of {what} at {at}={one!r} contradict each other; "
                                     "please report these parameters")  # fmt: skip
 

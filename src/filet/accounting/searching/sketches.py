@@ -204,7 +204,7 @@ class RoughLine:
         for nodes in _NODES:
             u = w * np.arange(nodes)
             log_f = sketch.steps @ np.log(by_powers(away, weights, w, nodes)) - (0.5 * sketch.gaussian) * (u * u)
-            alive = int(np.max(np.flatnonzero(log_f.real > _FADED), initial=0))
+            alive = nodes - 1 - int(np.argmax((log_f.real > _FADED)[::-1]))  # the first one is not faded
             if alive < nodes - 1:
                 break
         self.c, self.u = c, u[: alive + 1]
