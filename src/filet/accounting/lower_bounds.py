@@ -129,13 +129,13 @@ def _lone(scheme: CappedPoisson, sigma: float, rounds: int, adjacency: Adjacency
 def _best(scheme: CappedPoisson, sigma: float, rounds: int, adjacency: Adjacency, log_delta: float) -> float:
     """A quick look at the whole family, then a proof for its most promising members."""
     others = scheme.group_size - 1
-    # Beyond this many standard deviations even all steps together weigh less than e^-40 delta.
-    reach = math.sqrt(2.0 * (math.log(rounds) - log_delta + 40.0))
+    # Beyond so many standard deviations even all steps together weigh less than e^-40 delta; for a look, than e^-8.
+    reach, near = (math.sqrt(2.0 * (math.log(rounds) - log_delta + spare)) for spare in (40.0, 8.0))
     ranked: list[tuple[float, int, Attack]] = []
     for count, cosine in sorted({(round(share * others), cosine) for share, cosine in _FAMILY}):
         pair = attack(scheme, sigma, adjacency, count, cosine)
         if pair is not None:
-            for direction, law in enumerate(merged(pair, reach, _COARSE)):
+            for direction, law in enumerate(merged(pair, near, _COARSE)):
                 ranked.append((_guess(law, rounds, log_delta), direction, pair))
     ranked.sort(key=lambda item: -item[0])
     best = 0.0

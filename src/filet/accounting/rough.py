@@ -1,6 +1,6 @@
 """About what a run of one phase costs: guesses for planning, a millisecond each. Nothing rests on them.
 
-A saddle-point approximation on coarse cells, without any transform. What truncated batches lend is worked out for one noise
+A saddle-point approximation on a sketch of the losses, without any transform. What truncated batches lend is worked out for one noise
 and rate, and taken over to those nearby.
 """
 
@@ -11,19 +11,18 @@ import math
 import numpy as np
 
 from ..errors import NotCertifiedError
-from .proving.cells import discretise_below
+from .proving.cells import Discrete
 from .proving.closed_form import gaussian_log_delta
 from .proving.combining import chance, union_cost
 from .proving.view import View
 from .run import part_of
-from .searching.grids import equal_cells
 from .searching.guesses import guess_log_delta, saddle
 from .searching.lending_crowds import Model, model
 from .searching.lending_looks import Laws, Query, look
 from .searching.refinement import Part
+from .searching.sketches import points_of, sketch_law
 from .terms import Adjacency, Phase
 
-_WIDTH = 0.2  # of cells, in deviations
 _NEAR = 0.3  # in the logarithms of noise and rate: as far as one step's lending serves another
 _POLISH = 2  # steps of Newton's method
 _QUIET = np.errstate(all="ignore")
@@ -69,8 +68,8 @@ class Rough:
             laws = [lent.forward, lent.reverse]
         else:
             reach = math.sqrt(2.0 * (math.log(part.steps) - self._log_delta + 10.0))
-            cells = equal_cells(part.law, reach, _WIDTH)
-            laws = [discretise_below(cells), discretise_below(cells.reversed())]
+            loss, log_mass = sketch_law(part.law, points_of(part.law, reach))
+            laws = [Discrete(loss, log_mass, 0.0, 0.0), Discrete(-loss, log_mass - loss, 0.0, 0.0)]
         both = laws[:1] if self._adjacency is Adjacency.REPLACE_ONE else laws
         return [View([(law, part.steps)], 0.0, True) for law in both]
 
