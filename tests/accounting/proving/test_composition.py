@@ -557,3 +557,43 @@ def test_splitting_that_may_do_anything_proves_nothing() -> None:
     above, _ = coarse_and_fine(1.0, 0.3)
     many = Composition(blocks([(above, 10**6)]))
     assert np.isposinf(many.spectrum(2.0, 5.0, 10, many.chords(2.0)).split).any()
+
+
+def test_what_splitting_adds_is_counted_to_the_letter(monkeypatch: pytest.MonkeyPatch) -> None:
+    """For phases in one block and in several: the product of all moduli, and the sum of what each may add to them."""
+    laws = [(coarse_and_fine(sigma, 0.1)[0], steps) for sigma, steps in ((1.5, 3), (2.0, 5), (3.0, 2))]
+    c, w, count = 1.2, 0.7, 9
+    u, found = w * np.arange(count), []
+    for most in (250_000, 1):
+        monkeypatch.setattr(module, "_BLOCK", most)
+        one = Composition(blocks(laws))
+        assert len(one.small) == (1 if most > 1 else 3)
+        found.append(one.spectrum(c, w, count, one.chords(c)))
+    log_bound, added = np.zeros(count), np.zeros(count)
+    for law, steps in laws:
+        (tilted,) = Composition(blocks([(law, 1)])).tilted(c)
+        values, own = tilted.transform(w, count)
+        bound = (np.abs(values) + tilted.error(np.hypot(c, u), own))[0]
+        log_bound += steps * np.log(bound)
+        chord = law.cells.chord(c, float(tilted.log_scale[0])) if law.cells else 0.0
+        added += steps * chord * np.abs((c + 1j * u) * (c + 1.0 + 1j * u)) / bound
+    for spectrum in found:
+        assert spectrum.split == pytest.approx(np.exp(log_bound) * np.expm1(added), rel=1e-9)
+
+
+@pytest.mark.parametrize("chord", [0.0, 1e-5, 3e-5])
+def test_decay_with_chords_is_bounded_to_the_letter(monkeypatch: pytest.MonkeyPatch, chord: float) -> None:
+    """Transforms that are a step near zero and half further out: what chords add is counted at the end of each interval."""
+    monkeypatch.setattr(module.Tilted, "transform", lambda one, _, count: (np.full((1, count), 0.4), np.zeros(1)))
+    monkeypatch.setattr(module.Tilted, "error", lambda *_: 0.0)
+    near = np.where(module._NEAR_ZERO < 0.1, 1.0, 0.2)
+    monkeypatch.setattr(module.Tilted, "near_zero", lambda *_: near[None, :])
+    composition, c, limit, steps = Composition(blocks([(FEW, 50)])), 1.5, 100.0, 50
+    (tilted,) = composition.tilted(c)
+    end, spacing = 1.0 / float(tilted.deviation[0]), 0.25 / float(tilted.spread[0])
+    last = spacing * (math.ceil(limit / spacing) + 1 + 0.5)  # the end of the last interval
+    worst = 0.4 + 0.5 * spacing * float(tilted.spread[0]) + chord * abs((c + 1j * last) * (c + 1.0 + 1j * last))
+    assert worst < 0.9
+    cut_off, bound = composition.decays_after(c, limit, 1e-2, [np.array([chord])])
+    assert bound == pytest.approx(worst**steps, rel=1e-9)
+    assert cut_off == pytest.approx(end * float(module._NEAR_ZERO[module._NEAR_ZERO >= 0.1][0]), rel=1e-9)

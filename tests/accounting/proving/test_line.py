@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from types import SimpleNamespace
 
 import mpmath as mp
@@ -435,3 +436,43 @@ def test_aliases_beyond_floats_and_of_no_number_are_infinite() -> None:
         line.composition = SimpleNamespace(log_mgf=lambda tilts, value=value: np.full(tilts.size, value))  # type: ignore[assignment]
         line.sides = line._sides()
         assert line._alias(0.3) == alias
+
+
+# --- lines that are read from both sides ---
+
+
+@pytest.mark.parametrize("s", [0.05, 0.2])
+def test_what_splitting_adds_to_a_reading_is_counted_to_the_letter(monkeypatch: pytest.MonkeyPatch, s: float) -> None:
+    """The sum over nodes, what is cut off twice, and what it does to the bound of smoothing's excess."""
+    unit, asked = 1e-5, list[object]()
+    monkeypatch.setattr(module, "UNIT", unit)
+    c, beta, period, cut, rest = 1.0, 6.0, 30.0, 20.0, 0.01
+    chords = [np.array([1e-4])]
+    monkeypatch.setattr(Composition, "chords", lambda *_: chords)
+
+    def decays_after(_: Composition, *question: object) -> tuple[float, float]:
+        asked.append(question[-1])
+        return cut, rest
+
+    monkeypatch.setattr(Composition, "decays_after", decays_after)
+    composition = Composition(blocks([(ATOMS, 2)]))
+    plan = LinePlan(c, s, beta, period, SPLIT)
+    plain, both = Line(composition, plan), Line(composition, replace(plan, both_ways=True))
+    assert asked == [None, chords]
+    count, w = both.u.size, 2.0 * math.pi / period
+    spectrum, z = composition.spectrum(c, w, count, chords), c + 1j * both.u
+    shape = np.abs(smoothing_transform(z, s, beta) * (w / math.pi) / (z * (z + 1.0)))
+    added = float((spectrum.split * shape).sum()) * (1 + count * unit) + 2.0 * both.truncation
+    if s <= 0.1:
+        factor, variance = excess_factors(s, beta)
+        height = factor * math.sqrt(2.0 * math.pi * variance) * w / math.pi
+        added += float((spectrum.split * np.abs(np.exp(0.5 * variance * z * z))).sum()) * height
+    assert both.excess_error - plain.excess_error == pytest.approx(added, rel=1e-7)
+    assert both.truncation == plain.truncation
+    assert (both.f == plain.f).all()
+
+
+def test_jumps_are_not_read_from_both_sides() -> None:
+    jump = Composition(blocks([(ATOMS, 2)]), 0.0, 0.3, jump=True)
+    assert not Line(jump, LinePlan(1.0, 0.1, 6.0, 30.0, SPLIT, True)).both_ways
+    assert Line(Composition(blocks([(ATOMS, 2)])), LinePlan(1.0, 0.1, 6.0, 30.0, SPLIT, True)).both_ways

@@ -133,3 +133,12 @@ print((time.process_time() - whole) / (time.thread_time() - own))
         [sys.executable, "-c", code], env=os.environ | threads, capture_output=True, text=True, check=True
     )
     assert float(found.stdout) < 1.1
+
+
+@pytest.mark.parametrize("serial", [1, 500, 2_000])
+def test_products_in_parts_are_the_same(monkeypatch: pytest.MonkeyPatch, serial: int) -> None:
+    rng = np.random.default_rng(5)
+    positions, weights = rng.normal(size=(3, 50)), rng.dirichlet(np.ones(50), size=3)
+    together = by_powers(positions, weights, 0.3, 60)
+    monkeypatch.setattr(module, "_SERIAL", serial)
+    assert by_powers(positions, weights, 0.3, 60) == pytest.approx(together, abs=50 * UNIT)

@@ -50,13 +50,12 @@ class View:
         # Relative errors of the binomial weights and of masses: those of a transform at a real point.
         self.rounding = sum(steps * (POINT_ERROR + law.weight_error) for law, steps in laws)
         # Losses that are nearly all rounding prove nothing from below.
-        tops = [float(law.loss.max()) for law, _ in laws]
-        tiny = all(top <= 1e-9 * law.difference for top, (law, _) in zip(tops, laws, strict=True))
+        tiny = all(float(law.loss.max()) <= 1e-9 * law.difference for law, _ in laws)
         self.firm = bool(laws) and not tiny and all(law.whole for law, _ in laws)
         self.resolved = above or self.firm
         self.cells = [(law.cells, steps) for law, steps in laws if law.cells]
         # No finite total loss is larger.
-        largest = sum(steps * max(top, 0.0) for top, (_, steps) in zip(tops, laws, strict=True))
+        largest = sum(steps * max(float(law.loss.max()), 0.0) for law, steps in laws)
         self.largest = math.inf if gaussian else largest * (1 + POINT_ERROR + self.weight_error) + self.slack
 
     def chance_above(self, loss: float) -> float:
