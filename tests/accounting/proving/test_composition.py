@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import math
 
+import mpmath as mp
 import numpy as np
 import pytest
 from tests.accounting.laws import FEW, KINDS, LONG, OTHER, SMALL, coarse_and_fine, random_law, usual_law
 
+from filet import Adjacency, Analysis, CappedPoisson
 from filet._rounding import MASS_ERROR, PHASE_ERROR, TRANSFORM_ERROR, UNIT
 from filet.accounting.proving import composition as module
 from filet.accounting.proving import transform
-from filet.accounting.proving.cells import Discrete, discretise_above
+from filet.accounting.proving.cells import Cells, Discrete, discretise_above
 from filet.accounting.proving.composition import Block, Composition, blocks
-from filet.accounting.searching.grids import equal_cells
+from filet.accounting.proving.theorems import loss_law
+from filet.accounting.searching.grids import equal_cells, piece_edges
 from filet.accounting.searching.guesses import moments
 
 TILTS = np.array([0.0, 0.5, 2.0, 7.0])
@@ -597,3 +600,56 @@ def test_decay_with_chords_is_bounded_to_the_letter(monkeypatch: pytest.MonkeyPa
     cut_off, bound = composition.decays_after(c, limit, 1e-2, [np.array([chord])])
     assert bound == pytest.approx(worst**steps, rel=1e-9)
     assert cut_off == pytest.approx(end * float(module._NEAR_ZERO[module._NEAR_ZERO >= 0.1][0]), rel=1e-9)
+
+
+# --- masses, as they are split ---
+
+
+def exactly_split(cells: Cells, z: list[mp.mpc]) -> list[mp.mpc]:
+    """The transform of the law from above on these cells, in many digits: masses, losses and shares."""
+    total, law = [mp.fsum(mp.mpf(a.p) * mp.exp(one * mp.mpf(a.loss)) for a in cells.law.atoms) for one in z], cells.law
+    for piece, edges in zip(law.pieces, piece_edges(cells), strict=True):
+        x, means = [mp.mpf(float(v)) for v in cells.x[edges]], [mp.mpf(m) for m in piece.means]
+        below = [[mp.ncdf(v - m) if mp.isfinite(v) else mp.mpf(v > 0) for m in means] for v in x]
+        for i in range(len(x) - 1):
+            mass = [abs(low - high) for low, high in zip(below[i], below[i + 1], strict=True)]
+            p, q = (mp.fsum(w * m for w, m in zip(weights, mass, strict=True)) for weights in (piece.p, piece.q))
+            low, high = (
+                mp.log(mp.fsum(w * mp.exp(m * v - m * m / 2) for w, m in zip(piece.p, means, strict=True)))
+                - mp.log(mp.fsum(w * mp.exp(m * v - m * m / 2) for w, m in zip(piece.q, means, strict=True)))
+                if mp.isfinite(v)
+                else mp.nan
+                for v in x[i : i + 2]
+            )
+            share = p if mp.isnan(low) else 0 if mp.isnan(high) else (p - mp.exp(low) * q) / (1 - mp.exp(low - high))
+            kept = 0 if mp.isnan(low) else mp.exp(low) * q if mp.isnan(high) else p - share
+            for n, one in enumerate(z):
+                total[n] += share * mp.exp(one * high) if share else 0
+                total[n] += kept * mp.exp(one * low) if kept else 0
+    return total
+
+
+@pytest.mark.parametrize(
+    ("p", "sigma", "adjacency", "width"),
+    [(0.01, 1.0, "replace-one", 0.05), (0.1, 20.0, "add-remove", 0.2), (256 / 60_000, 1.0, "add-remove", 0.2)],
+)
+def test_rounded_masses_and_losses_are_far_within_their_error_at_any_frequency(
+    p: float, sigma: float, adjacency: str, width: float
+) -> None:
+    """Splitting amplifies errors of tails at high frequencies; tails are good enough for that."""
+    law = loss_law(CappedPoisson(60_000, p, 60_000), sigma, Adjacency(adjacency), Analysis.SWAP)
+    c, frequencies = 2.0, np.array([0.0, 1.0, 1e2, 1e3, 1e4])
+    for one in (law, law.reversed()):
+        cells = equal_cells(one, 8.0, width)
+        above = discretise_above(cells)
+        (tilted,) = Composition(blocks([(above, 1)])).tilted(c)
+        bound = tilted.error(np.hypot(c, frequencies), np.zeros(1))[0]
+        with mp.workdps(40):
+            z = [mp.mpc(c, float(u)) for u in frequencies]
+            atoms = [(mp.mpf(float(v)), mp.mpf(float(m))) for v, m in zip(above.loss, above.log_mass, strict=True)]
+            exact = exactly_split(cells, z)
+            off = [
+                abs(mp.fsum(mp.exp(at * v + m) for v, m in atoms) - e) / abs(exact[0])
+                for at, e in zip(z, exact, strict=True)
+            ]
+        assert (np.array([float(v) for v in off]) <= bound / 20.0).all()

@@ -183,7 +183,7 @@ class Composition:
                      chords: list[Array] | None = None) -> tuple[float, float]:  # fmt: skip
         """A frequency beyond which (up to `limit`) the relative transform stays below `tolerance`, and its bound there.
 
-        With `chords` so does that of the law before cells were split. Proof: engine.md#truncation, engine.md#what-splitting-adds
+        With `chords` so does that of the law without splitting. Proof: engine.md#truncation, engine.md#what-splitting-adds
         """
         tilts = self.tilted(c)
         spacing = 0.25 / max(max(float(one.spread.max()) for one in tilts), 1e-300)
