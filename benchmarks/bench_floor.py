@@ -5,8 +5,8 @@
 Writes results/floor.json. The functions named in STAGES are wrapped, and each second is charged to the innermost one;
 what no stage covers is "rest". The fastest of several calls is shown. A name that no longer exists is an error, so that the profile cannot silently go stale.
 
-The floor counts what the method needs for its answer when nothing is tried in vain: for the upper and for the lower
-bound one discretisation, one transform and one reading, with the cells and frequencies that the engine last used, and
+The floor counts what the method needs for its answer when nothing is tried in vain: for both bounds one discretisation and
+one transform (one for each where few losses decide), with the cells and frequencies that the engine last used, and
 one of each to show that the other direction is smaller. Each evaluation of ndtr, exp, log, complex exp, each complex
 product and each point of an FFT is charged what it costs on long arrays, in this run.
 """
@@ -30,6 +30,7 @@ from scipy.fft import rfft
 from scipy.special import ndtr
 
 import filet
+from filet.accounting.searching.grids import piece_edges
 from settings import SETTINGS, Setting
 
 
@@ -190,17 +191,17 @@ def unit_costs() -> dict[str, float]:
 
 
 def needed(profile: Profile) -> dict[str, int]:
-    """Evaluations of one upper and one lower bound, and of one upper bound of the other direction."""
+    """Evaluations of one line for both bounds, or of one each, and of one upper bound of the other direction."""
     count: dict[str, int] = dict.fromkeys(unit_costs(), 0)
     above, below, spectra = (profile.arguments[name] for name in COUNTED)
     # calls in order: the bounds of the first direction, then the look at the other one; shared cells count once
-    for cells in {id(one): one for one, *_ in (*above[-2:], below[-1])}.values():
-        for piece, edges in zip(cells.law.pieces, cells.pieces, strict=True):
+    for cells in {id(one): one for one, *_ in (*above[-2:], *below[-1:])}.values():
+        for piece, edges in zip(cells.law.pieces, piece_edges(cells), strict=True):
             number = edges.stop - edges.start
             count["ndtr"] += len(piece.means) * number
             count["exp"] += (len(piece.means) - 1) * number  # the loss: a ratio of sums of exponentials
             count["log"] += number
-    for composition, _, _, frequencies in spectra[-3:]:
+    for composition, _, _, frequencies, *_ in spectra[-(len(below[-1:]) + 2) :]:
         losses = sum(block.loss.size for block in composition.small)
         count["exp"] += losses  # the tilt
         if frequencies <= FEW:

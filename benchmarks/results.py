@@ -339,7 +339,7 @@ def floor_section(record: Row) -> str:
 FLOOR_TEXT = """\
 One `account(...).epsilon(delta)`, truncate, add-remove, the fastest of 25 calls, each second charged to the innermost
 stage. The floor is what the method needs if nothing is tried in vain and NumPy's calls cost nothing but their elements:
-one discretisation, transform and reading for the upper bound, the lower bound and the other direction, at the engine's
+one discretisation and transform for both bounds (one for each where few large losses decide) and for the other direction, at the engine's
 last number of cells and frequencies. It is a bound for this method with these cells, not for every method.
 """
 
