@@ -52,6 +52,8 @@ def test_squared_shifts_are_added_and_rounded_outward(releases: list[tuple[float
     assert exact * (1 + Fraction(2e-16)) < Fraction(found.upper) < exact * (1 + Fraction(2e-15))
     assert squared_shift([]) == Bounds(0.0, 0.0)
     assert squared_shift([(0.5, 1)]) == Bounds(4 * (1 - 8 * UNIT), 4 * (1 + 8 * UNIT))  # nothing but the margin
+    with pytest.raises(OverflowError, match=r"^a sum of squared shifts is no float$"):
+        squared_shift([(1e-200, 1)])
 
 
 def test_outcomes_that_count_fully_add_to_the_upper_bound_and_raise_the_lower() -> None:

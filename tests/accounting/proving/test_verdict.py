@@ -383,10 +383,10 @@ EPSILONS = np.array([0.3, 1.0, 2.0, 4.0])
 
 def lower_over_true(coarse: Discrete, fine: Discrete, steps: int, plan: LinePlan) -> np.ndarray:
     """What lines through coarse cells prove from below, over upper bounds of the truth by fine cells."""
-    unit = np.full(EPSILONS.shape, -5.0)
-    below = Evidence(View([(coarse, steps)], 0.0, True), [plan]).from_below().delta_bound(EPSILONS, unit)
+    unit, below = np.full(EPSILONS.shape, -5.0), Evidence(View([(coarse, steps)], 0.0, True), [plan]).from_below()
     true = Evidence(View([(fine, steps)], 0.0, True), [PLAN]).delta_bound(EPSILONS, unit)
-    return np.asarray(below.bound / true.bound)
+    proven = below.delta_bound(EPSILONS, unit).bound if below.resolved else np.full(EPSILONS.shape, np.nan)
+    return np.asarray(proven / true.bound)
 
 
 @pytest.mark.parametrize("plan", [BOTH, replace(BOTH, shift=0.3), replace(BOTH, c=0.4), replace(BOTH, beta=5.0)])
@@ -421,15 +421,16 @@ def test_what_cells_moved_has_to_be_taken_off(monkeypatch: pytest.MonkeyPatch, f
 
 
 def test_a_view_is_read_from_below_only_if_all_that_was_added_is_known() -> None:
-    above, _ = coarse_and_fine(1.0, 0.3)
-    made = [(above, 10)]
+    above, _ = coarse_and_fine(3.0, 0.05)
+    made = [(above, 200)]
     assert Evidence(View(made, 0.0, True), [BOTH]).from_below().resolved
     unknown = [
         Evidence(View(made, 0.0, True), [PLAN]),  # chords
         Evidence(View(made, 0.2, True), [BOTH]),  # of a Gaussian release only bounds are known
         Evidence(View(made, 0.0, True), [BOTH, BOTH], 0.5),  # sums with two jumps
-        Evidence(View([(replace(above, whole=False), 10)], 0.0, True), [BOTH]),
-        Evidence(View([(replace(above, difference=1e12), 10)], 0.0, True), [BOTH]),  # losses that are all rounding
+        Evidence(View([(replace(above, whole=False), 200)], 0.0, True), [BOTH]),
+        Evidence(View([(replace(above, difference=1e12), 200)], 0.0, True), [BOTH]),  # losses that are all rounding
+        Evidence(View([(coarse_and_fine(1.0, 0.3)[0], 20)], 0.0, True), [BOTH]),  # whether the transform dies out
     ]
     for evidence in unknown:
         bracket, deltas = EpsilonBracket(1e-3), DeltaBracket(0.01)
@@ -440,6 +441,16 @@ def test_a_view_is_read_from_below_only_if_all_that_was_added_is_known() -> None
         assert bracket.lower == deltas.lower == 0.0
         assert not proves(below, 0.01, -7.0)
     assert evidence.above  # what it was made from stays as it was
+
+
+def test_a_line_is_no_longer_for_being_read_from_both_sides() -> None:
+    """Where what splitting may do hides the decay of the transform, it is the line that is read from above only."""
+    coarse, _ = coarse_and_fine(3.0, 0.1)
+    view = View([(coarse, 200)], 0.0, True)
+    both, plain = Evidence(view, [BOTH]), Evidence(view, [replace(BOTH, both_ways=False)])
+    assert both.nodes == plain.nodes < 300
+    assert not both.lines[0].both_ways
+    assert both.delta_bound(1.0, -5.0) == plain.delta_bound(1.0, -5.0)
 
 
 def test_of_laws_that_are_what_is_bounded_one_line_tells_both_sides() -> None:

@@ -54,9 +54,8 @@ class Gaussian:
 
     def bracket(self, delta: float, below: float, above: float) -> Bounds:
         """What two epsilons prove of epsilon(delta), one from below and one from above. Proof: engine.md#what-is-proven"""
-        least, most = self.shifts
-        low, low_error = math.exp(gaussian_log_delta(least, below)), _relative_error(least, below)
-        high, high_error = math.exp(gaussian_log_delta(most, above)), _relative_error(most, above)
+        (low, low_error), (high, high_error) = ((math.exp(gaussian_log_delta(mu, at)), _relative_error(mu, at))
+                                                for mu, at in zip(self.shifts, (below, above), strict=True))  # fmt: skip
         return Bounds(below if low_error < _VAGUE and low * (1 - low_error) >= delta else 0.0,
                       above if high_error < _VAGUE and high * (1 + high_error) + 5e-324 <= delta else math.inf)  # fmt: skip
 

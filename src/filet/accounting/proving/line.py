@@ -130,6 +130,9 @@ class Line:
         chords = self.composition.chords(c) if self.both_ways else None
         if limit / w > _MANY_NODES and not self.composition.jump:
             cut, bound = self.composition.decays_after(c, limit, 1e-3 * math.exp(-self.beta), chords)
+            if chords and not cut < limit:  # what splitting may do hides the decay: the line is read from above only
+                chords, self.both_ways = None, False
+                cut, bound = self.composition.decays_after(c, limit, 1e-3 * math.exp(-self.beta))
             if cut < limit:
                 self.truncation += largest * bound * (1.0 / cut + w / cut**2) / math.pi
                 limit, left_out = cut, bound

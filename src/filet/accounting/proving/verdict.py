@@ -96,8 +96,7 @@ def proves(evidence: Evidence, epsilon: float, log_delta: float) -> bool:
 
     Proof: engine.md#what-is-proven
     """
-    bound = evidence.delta_bound(epsilon, log_delta).bound
-    return bool(_settles(evidence, bound))
+    return bool(_settles(evidence, evidence.delta_bound(epsilon, log_delta).bound))
 
 
 def _settles(evidence: Evidence, bound: Any) -> Any:
