@@ -49,6 +49,7 @@ _BELOW = math.sqrt(3.0)  # over the shift from above: what smoothing costs is ta
 _FINER = 2.0  # cells of a delta, over those of an epsilon, which is less sensitive
 _NO_TILTS = np.zeros(0)
 _DELTA = 1e-3  # the promised relative width of a delta bracket
+_NARROW = 0.1  # gap between the log deltas of the two directions: a sketch is off by some of it
 _WIDE = 2.0  # shift of a line that needs few digits, times its tilt
 _CHORDS = 4e-4  # of epsilon: what cells may have added, for one line to be read from both sides
 
@@ -222,6 +223,6 @@ def shows_at_most(run: Run, drawn: Drawn | None, epsilon: float, log_delta: floa
         return False
     view = run.view([one.reversed() for one in drawn.cells], above=True)
     plan, gap = drawn.other.line.plan, log_delta - drawn.other.log_delta
-    # smoothing moves log delta by (c s)^2 / beta: a good part of the gap, if that saves nodes; aliases do no harm
-    shift = max(plan.shift, min(_WIDE, math.sqrt(0.3 * plan.beta * gap)) / plan.c)
+    # smoothing moves log delta by (c s)^2 / beta: some of a wide gap, which saves nodes; aliases do no harm
+    shift = max(plan.shift, min(_WIDE, math.sqrt(0.3 * plan.beta * max(gap - _NARROW, 0.0))) / plan.c)
     return proves(Evidence(view, [replace(plan, shift=shift, tilts=_NO_TILTS)]), epsilon, log_delta)
