@@ -88,14 +88,14 @@ def test_what_is_lent_is_guessed_where_it_matters(monkeypatch: pytest.MonkeyPatc
     made: list[bool] = []
     honest = Looks.__init__
 
-    def init(self: Looks, target: Target, *, lent: bool = True) -> None:
-        made.append(lent)
-        honest(self, target, lent=lent)
+    def init(self: Looks, target: Target, *, quick: bool = False) -> None:
+        made.append(quick)
+        honest(self, target, quick=quick)
 
     monkeypatch.setattr(Looks, "__init__", init)
-    for name, expected in (("rare cuts", [False]), ("frequent cuts", [False, True]), ("drawn again", [False])):
+    for name, expected in (("rare cuts", [True]), ("frequent cuts", [True, False]), ("drawn again", [True])):
         del made[:]
-        found = first_look(Looks(TARGET, lent=False), at_noise(NOISES[name]), 0.0, LIMITS)
+        found = first_look(Looks(TARGET, quick=True), at_noise(NOISES[name]), 0.0, LIMITS)
         assert made == expected, name
         assert found is not None
         assert TARGET.spent(*at_noise(NOISES[name])(found)) == pytest.approx(TARGET.epsilon, rel=0.05)

@@ -26,11 +26,11 @@ _ALIKE, _ALIKE_LENT = 0.1, 0.3
 class Looks:
     """Guesses for one search at one target: neighbouring questions start from each other's answers."""
 
-    def __init__(self, target: Target, *, lent: bool = True) -> None:
-        """Without `lent`, truncated batches are guessed by Theorem 2 alone."""
+    def __init__(self, target: Target, *, quick: bool = False) -> None:
+        """`quick` looks, for searches that certify what they find, guess truncated batches by Theorem 2 alone."""
         self.target = target
         self._goal = math.log(target.delta)
-        self._rough = Rough(target.adjacency, self._goal, lent=lent)
+        self._rough = Rough(target.adjacency, self._goal, quick=quick)
         self._offset, self._corrected_at = 0.0, (math.inf, math.inf)
         self._slope = _SLOPE * math.sqrt(-self._goal)
 

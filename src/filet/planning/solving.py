@@ -32,7 +32,7 @@ def solve(target: Target, at: Callable[[float], Run], guess: float, limits: tupl
     `close` says that the guess is good.
     """
     if not target.overflow_matters(target.curve(*at(guess)), 0.02):
-        looks = Looks(target, lent=False)
+        looks = Looks(target, quick=True)
         found = _solved(looks, at, guess if close else first_look(looks, at, guess, limits), limits)
         if found is not None:
             return found
