@@ -34,7 +34,10 @@ TESTS = {
         [f"{PROVING}/test_transform.py", f"{PROVING}/test_composition.py"],
         "not 200000 and not threads",
     ),
-    f"{PROVING}/composition": ([f"{PROVING}/test_composition.py", f"{PROVING}/test_line.py"], ""),
+    f"{PROVING}/composition": (
+        [f"{PROVING}/test_composition.py", f"{PROVING}/test_composition_split.py", f"{PROVING}/test_line.py"],
+        "not rounded_masses",
+    ),
     f"{PROVING}/line": ([f"{PROVING}/test_line.py", f"{PROVING}/test_verdict.py"], ""),
     f"{PROVING}/view": ([f"{PROVING}/test_view.py", f"{PROVING}/test_verdict.py"], ""),
     # the names of a class's methods are not its own once it is mutated

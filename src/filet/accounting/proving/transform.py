@@ -78,7 +78,7 @@ def by_powers(positions: Array, weights: Array, spacing: float, count: int) -> C
 
 
 def powers_error(size: int, count: int) -> float:
-    """Bound on what `by_powers` adds to a sum of weights that is 1: 16 units a power, twice so many, and those of a sum of `size` terms.
+    """Bound on what `by_powers` adds to a sum of weights that is 1: 16 units for each power, and those of a sum of `size` terms.
 
     Proof: engine.md#the-transform-of-a-discrete-loss
     """
