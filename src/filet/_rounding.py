@@ -78,6 +78,25 @@ def exp_or_unknown(value: Any) -> Any:
     return np.exp(np.where(value <= LARGEST_EXPONENT, value, np.nan))
 
 
+def where(known: Any, value: Any, other: Any) -> Any:
+    """The one or the other, point by point."""
+    return (value if known else other) if isinstance(known, bool) else np.where(known, value, other)[()]
+
+
+def finite_or_unknown(value: Any) -> Any:
+    """A number, or NaN where it is infinite."""
+    if isinstance(value, float):
+        return value if math.isfinite(value) else math.nan
+    return np.where(np.isfinite(value), value, np.nan)
+
+
+def exp_or_infinite(value: Any) -> Any:
+    """e^value; infinite where that is no float."""
+    if isinstance(value, float):
+        return math.exp(value) if value <= LARGEST_EXPONENT else math.inf
+    return np.exp(np.where(value <= LARGEST_EXPONENT, value, np.inf))
+
+
 def expm1_or_infinite(value: Any) -> Any:
     """e^value - 1 for a small error in the exponent; infinite, and so refused, where it is not small."""
     if isinstance(value, float):

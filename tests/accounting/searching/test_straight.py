@@ -13,8 +13,8 @@ from filet.accounting.proving.theorems import loss_law
 from filet.accounting.proving.verdict import DeltaBracket, EpsilonBracket
 from filet.accounting.searching import straight as module
 from filet.accounting.searching.budget import Budget
-from filet.accounting.searching.grids import sketched_cells
 from filet.accounting.searching.refinement import Direction, Part, wide
+from filet.accounting.searching.sketches import sketched_cells
 from filet.accounting.searching.straight import Drawing, bracket_delta, bracket_epsilon, shows_at_most
 
 DELTA = 1e-6

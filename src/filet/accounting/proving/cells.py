@@ -12,6 +12,7 @@ import itertools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
@@ -63,18 +64,16 @@ class Cells:
         x, loss, q, p, d = (v[::-1] for v in (self.x, self.loss, self.q, self.p, self.d))
         return Cells(self.law.reversed(), x, -loss, q, p, -d, ends)
 
-    @property
+    @cached_property
     def _split(self) -> NDArray[np.bool_]:
         """Which cells keep both masses when they are split onto their ends."""
         return np.asarray((self.q > RESOLVED) & np.isfinite(self.loss[1:] - self.loss[:-1]))
 
     def chord(self, c: float, log_unit: float) -> float:
         """Splitting changes E[e^{zL}], Re z = c, by at most |z (z + 1)| e^log_unit times this. Proof: engine.md#what-splitting-adds"""
-        split, high = self._split, self.loss[1:]
-        width, high = (high - self.loss[:-1])[split], high[split]
-        with np.errstate(over="ignore", invalid="ignore"):  # what is no number proves nothing
-            terms = self.p[split] * width * width * np.exp(c * high - log_unit)
-        return float(terms.sum()) * (0.125 * (1 + SUM_ERROR))
+        high, width = self.loss[1:], self.loss[1:] - self.loss[:-1]
+        terms = self.p * width * width * np.exp(c * high - log_unit)  # what is no number proves nothing
+        return float(terms[self._split].sum()) * (0.125 * (1 + SUM_ERROR))
 
     @property
     def moved(self) -> float:
@@ -114,12 +113,11 @@ def discretise_above(cells: Cells) -> Discrete:
     """The dominating discrete loss on the given cells. Proof: engine.md#two-discrete-losses-around-the-true-one"""
     law, infinite = cells.law, cells.law.lost + UNDERFLOW
     loss, p, q, d, low = cells.loss, cells.p, cells.q, cells.d, cells.loss[:-1]
-    with np.errstate(invalid="ignore", divide="ignore", over="ignore"):
-        # share of the cell's P-mass that goes to its upper end: (P - e^low Q) / (P (1 - e^(low-high))); all of it from -inf
-        excess, cancels = d - q * np.expm1(low), low < -0.5
-        if cancels.any():
-            excess[cancels] = (p - q * np.exp(low))[cancels]
-        share = excess / (p * -np.expm1(low - loss[1:]))
+    # share of the cell's P-mass that goes to its upper end: (P - e^low Q) / (P (1 - e^(low-high))); all of it from -inf
+    excess, cancels = d - q * np.expm1(low), low < -0.5
+    if cancels.any():
+        excess[cancels] = (p - q * np.exp(low))[cancels]
+    share = excess / (p * -np.expm1(low - loss[1:]))
     unknown = (q <= RESOLVED) | ~(np.abs(share) < 1e9)  # also if not a number
     if unknown.any():
         share[unknown] = 1.0
@@ -151,9 +149,8 @@ def discretise_below(cells: Cells) -> Discrete:
     keep = (p > DROPPED) & (seen | np.isfinite(low))
     if not keep.all():
         seen, low, p, q, d = seen[keep], low[keep], p[keep], q[keep], d[keep]
-    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
-        ratio = d / q
-        merged = np.where(np.abs(ratio) < 0.5, np.log1p(np.maximum(ratio, -0.75)), np.log(p) - np.log(q))
+    ratio = d / q
+    merged = np.where(np.abs(ratio) < 0.5, np.log1p(np.maximum(ratio, -0.75)), np.log(p) - np.log(q))
     loss = np.where(seen, merged, low)
     heavy = [atom for atom in law.atoms if atom.p > DROPPED]
     loss, p = (np.append(one, more) for one, more in ((loss, [a.loss for a in heavy]), (p, [a.p for a in heavy])))

@@ -72,10 +72,12 @@ def blocks(laws: Sequence[tuple[Discrete, int]]) -> list[Block]:
         while count < len(rest) and (count + 1) * max(width, rest[count][0].loss.size) <= _BLOCK:
             count, width = count + 1, max(width, rest[count][0].loss.size)
         some, rest = rest[:count], rest[count:]
-        loss, log_mass = np.zeros((count, width)), np.full((count, width), -np.inf)
-        for row, (law, _) in enumerate(some):
-            loss[row, : law.loss.size] = law.loss
-            log_mass[row, : law.loss.size] = law.log_mass
+        loss, log_mass = some[0][0].loss[None, :], some[0][0].log_mass[None, :]
+        if count > 1:
+            loss, log_mass = np.zeros((count, width)), np.full((count, width), -np.inf)
+            for row, (law, _) in enumerate(some):
+                loss[row, : law.loss.size] = law.loss
+                log_mass[row, : law.loss.size] = law.log_mass
         steps = np.array([float(steps) for _, steps in some])
         size = np.einsum("km,km->k", np.exp(log_mass), np.abs(loss))
         weight_error, cells = np.array([law.weight_error for law, _ in some]), [law.cells for law, _ in some]
@@ -98,7 +100,7 @@ class Composition:
         self.big = [block.part((block.loss > low) & (block.loss <= high)) for block in whole] if jump else []
         self.total_steps = max(1.0, sum(float(block.steps.sum()) for block in whole))
         self.rows = max((block.steps.size for block in whole), default=1)
-        self._tilt, self._tilted = math.nan, list[Tilted]()
+        self._tilted: tuple[float, list[Tilted]] = math.nan, []
         self._asked: tuple[Array, Array] | None = None
 
     def log_mgf(self, c: Array) -> Array:
@@ -119,10 +121,9 @@ class Composition:
 
     def tilted(self, c: float) -> list[Tilted]:
         """The tilted losses of each block (up to the cap); the last tilt is kept, as several questions share it."""
-        if self._tilt != c:
-            self._tilted = [Tilted(c, block) for block in self.small]
-            self._tilt = c
-        return self._tilted
+        if self._tilted[0] != c:
+            self._tilted = c, [Tilted(c, block) for block in self.small]
+        return self._tilted[1]
 
     def chords(self, c: float) -> list[Array] | None:
         """What splitting does to a step's relative transform, over |z (z + 1)|; None if nothing is split. Proof: engine.md#what-splitting-adds"""
@@ -150,8 +151,7 @@ class Composition:
                 values, own = one.transform(spacing, count)
                 error = one.error(size, own)
                 bound = np.abs(values) + error
-                with np.errstate(divide="ignore", invalid="ignore"):  # a transform of no mass is zero
-                    log_f += one.steps @ np.log(values)
+                log_f += one.steps @ np.log(values)
                 log_bound += one.steps @ np.log(bound)
                 relative += one.steps @ (error / bound)
                 if chords:
@@ -160,8 +160,7 @@ class Composition:
                     jump.add(number, rows, one, values, bound, size)
         relative += 4 * UNIT * np.abs(log_f.imag)
         # Hopeless where the steps are so many that their roundings drown the transform; infinite errors are refused.
-        with np.errstate(over="ignore"):
-            bound_f = np.exp(log_bound)
+        bound_f = np.exp(log_bound)
         np.minimum(log_f.real, 600.0, out=log_f.real)
         values = np.exp(log_f)
         if jump:
@@ -231,9 +230,8 @@ class _Jump:
 
     def __init__(self, c: float, tilted: list[Tilted], big: list[Block], u: Array) -> None:
         self.u, self.jumps = u, [Tilted(c, block) for block in big]
-        with np.errstate(invalid="ignore"):
-            self.odds = [np.log(one.steps) + jump.log_scale - one.log_scale
-                         for one, jump in zip(tilted, self.jumps, strict=False)]  # fmt: skip
+        self.odds = [np.log(one.steps) + jump.log_scale - one.log_scale
+                     for one, jump in zip(tilted, self.jumps, strict=False)]  # fmt: skip
         # of the sum, so that no value is above one
         self.top = float(np.logaddexp.reduce(np.concatenate(self.odds))) if big else 0.0
         self.total, self.error, self.size = np.zeros(u.size, complex), np.zeros(u.size), np.zeros(u.size)

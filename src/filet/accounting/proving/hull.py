@@ -39,8 +39,7 @@ def vertices(loss: Array, part: Array) -> tuple[Array, Array, Array]:
     """
     spare = np.where(loss < 0.0, 1 + _SPARE, 1.0)
     value = -np.expm1(np.minimum(loss, 0.0)) * spare + part * spare
-    with np.errstate(divide="ignore"):  # any nodes may be left out
-        large = np.log(value) - np.maximum(loss, 0.0) > LEAST_LOG_MASS
+    large = np.log(value) - np.maximum(loss, 0.0) > LEAST_LOG_MASS  # any nodes may be left out
     kept = (value < 1.0) & large & (np.abs(loss) <= _LARGEST_LOSS)
     while True:
         loss, value = loss[kept], value[kept]

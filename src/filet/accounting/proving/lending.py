@@ -163,13 +163,11 @@ def cover(step: Step, m0: Array, m1: Array, lent: Array, tilts: Array) -> tuple[
     up, whole = k[:, 0] @ e, e.sum(axis=0)
     total = up + m0 + whole
     terms = last + 8.0  # roundings of a sum
-    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
-        theta, log_1, log_up = up / total, np.log(m1), np.log(up)
-        rest = log_1 - i + tilts - log_up
-        off = 2 * terms * (1 + theta * (1 + np.abs(rest))) + 4 * theta * (
-            np.abs(log_1) + i + np.abs(tilts) + np.abs(log_up)
-        )
-        mass = total * np.exp(theta * rest) * (1.0 - 2.0 * UNIT * off)
+    theta, log_1, log_up = up / total, np.log(m1), np.log(up)
+    rest = log_1 - i + tilts - log_up
+    logs = np.abs(log_1) + i + np.abs(tilts) + np.abs(log_up)
+    off = 2 * terms * (1 + theta * (1 + np.abs(rest))) + 4 * theta * logs
+    mass = total * np.exp(theta * rest) * (1.0 - 2.0 * UNIT * off)
     use = np.isfinite(mass) & (mass > m0)
     return np.where(use, mass, m0), np.where(use, theta * (1 + 2 * terms * UNIT), 0.0)
 
@@ -191,17 +189,16 @@ def _tangent(
     (m, kappa), (v, rise, error), y = step.draws, reading, np.sqrt(r) / step.sigma
     z, far = v.x - y, np.square(kappa * theta)
     away = np.abs(z)
-    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
-        slope = mass * np.exp(-0.5 * z * z) / (math.sqrt(2 * math.pi) * 2 * step.sigma * np.sqrt(r))
-        loose = 2.0 * (away + 1.0) * (v.off + 4 * UNIT * (away + y + 8.0))  # of the density above
-        steep, flat = slope * (1 + loose) / (rise - error), slope * (1 - loose) / (rise + error)
-        reach = steep * far * (1 + FEW)
-        left = 1.0 - 2.0 * reach / m * (1 + FEW)
-        psi = (4.0 * reach / left + 2.0 * steep * reach / left**2) / m * (1 + FEW)
-        psi = psi - np.maximum(flat, 0.0) * (r - 1.0) * (1 - FEW)
-        good = (rise > 2 * error) & (left > 1e-6) & (loose < 0.1) & (psi < _LARGEST_EXPONENT)
-        tight = np.where(good, (rise + error) * np.exp(psi) * (1 + 4 * UNIT * (np.abs(psi) + 8.0)), np.inf)
-        ahead = np.where(left > 0.2, 4.0 * (far + reach) / m / np.maximum(left, 0.2) ** 2, 2.0)
+    slope = mass * np.exp(-0.5 * z * z) / (math.sqrt(2 * math.pi) * 2 * step.sigma * np.sqrt(r))
+    loose = 2.0 * (away + 1.0) * (v.off + 4 * UNIT * (away + y + 8.0))  # of the density above
+    steep, flat = slope * (1 + loose) / (rise - error), slope * (1 - loose) / (rise + error)
+    reach = steep * far * (1 + FEW)
+    left = 1.0 - 2.0 * reach / m * (1 + FEW)
+    psi = (4.0 * reach / left + 2.0 * steep * reach / left**2) / m * (1 + FEW)
+    psi = psi - np.maximum(flat, 0.0) * (r - 1.0) * (1 - FEW)
+    good = (rise > 2 * error) & (left > 1e-6) & (loose < 0.1) & (psi < _LARGEST_EXPONENT)
+    tight = np.where(good, (rise + error) * np.exp(psi) * (1 + 4 * UNIT * (np.abs(psi) + 8.0)), np.inf)
+    ahead = np.where(left > 0.2, 4.0 * (far + reach) / m / np.maximum(left, 0.2) ** 2, 2.0)
     return tight, 1.0 + np.fmin(np.fmax(ahead, 0.0), 3.0)
 
 
@@ -222,8 +219,8 @@ def top(step: Step, c: Array, mass: Array, top2: Array | None, theta: Array) -> 
                 tight[loose] = np.minimum(tight[loose], more)
     else:
         base = _upper(base, np.zeros_like(c), top2, 1.0 / step.sigma)
-        with np.errstate(divide="ignore"):  # where log(V_r - V_0) is known to be concave in r
-            edge = 1.0 / step.sigma + 0.5 * step.sigma * np.log(c / top2)
+        # where log(V_r - V_0) is known to be concave in r
+        edge = 1.0 / step.sigma + 0.5 * step.sigma * np.log(c / top2)
         known = (mass >= c) | (edge * (1 + 1e-9) + 1e-9 <= np.minimum(math.sqrt(3.0), 1.5 * step.sigma))
         tight = np.where(known, tight, np.inf)
     away = kappa * theta / np.sqrt(m)

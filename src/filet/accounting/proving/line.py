@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from scipy.special import i0e, i1e
 
-from ..._rounding import UNIT, expm1_or_infinite
+from ..._rounding import UNIT, exp_or_infinite, expm1_or_infinite
 from .composition import Composition, Spectrum
 from .loss_law import Array
 from .transform import Complex
@@ -35,8 +35,7 @@ class LinePlan:
     both_ways: bool = False
 
 
-@dataclass(frozen=True)
-class Reading:
+class Reading(NamedTuple):
     """A smoothed delta at one point, in units of e^{log_unit}: estimate, slope, and bounds of what it may be off.
 
     |estimate - alias - smoothed delta| <= error with the unknown alias in [0, `alias`], and the smoothed delta exceeds
@@ -76,9 +75,8 @@ def log_peak(c: Array) -> Array:
 
     Proof: engine.md#aliasing
     """
-    with np.errstate(divide="ignore", invalid="ignore"):
-        # c log c - (1 + c) log(1 + c), written without the cancellation that ruins it for large c
-        return np.where(c > 0, -c * np.log1p(1.0 / c) - np.log1p(c), 0.0)
+    # c log c - (1 + c) log(1 + c), written without the cancellation that ruins it for large c
+    return np.where(c > 0, -c * np.log1p(1.0 / c) - np.log1p(c), 0.0)
 
 
 class Line:
@@ -96,18 +94,22 @@ class Line:
         spectrum = self._sample(math.exp(log_smoothing(self.c, self.s, self.beta)) * (1 + 1e-9))
         self.log_scale, self.centre = spectrum.log_scale, spectrum.centre
         self.margin = expm1_or_infinite(composition.weight_margin)
-        self.sides = self._sides() if self.tilts.size else []
+        self.sides = self._sides()
 
-    def _sides(self) -> list[tuple[Array, Array]]:
+    def _sides(self) -> tuple[list[tuple[float, float]], list[tuple[float, float]]]:
         """Chernoff's bounds of the smoothed delta, as geometric series of the aliases on either side; without the tilt itself."""
+        left, right = [(0.0, math.inf)], [(0.0, math.inf)]
+        if not self.tilts.size:
+            return left, right
         log_bounds = self.composition.log_mgf(self.tilts) + log_peak(self.tilts) - self.log_scale
         log_bounds += [log_smoothing(c, self.s, self.beta) for c in self.tilts.tolist()]
         gap = self.c - self.tilts
         away = np.abs(gap) * self.period
-        with np.errstate(divide="ignore", invalid="ignore"):
-            series = log_bounds - away - np.log(-np.expm1(-away))
-        series = np.where(np.isnan(series), np.inf, series)
-        return [(gap[side], series[side]) for side in (gap > 0, gap < 0)]
+        series = log_bounds - away - np.log(-np.expm1(-away))
+        for away, one in zip(gap.tolist(), series.tolist(), strict=True):
+            if away and one == one:
+                (left if away > 0.0 else right).append((away, one))
+        return left, right
 
     @property
     def curved(self) -> bool:
@@ -194,19 +196,20 @@ class Line:
         # one point without BLAS, whose threads cost more than they save
         inner = small @ self.folded if small.ndim > 1 else np.einsum("b,bk->k", small, self.folded)
         sums = (large[..., None, :] @ inner.reshape(*large.shape, 3))[..., 0, :]
-        value, excess = sums[..., 0].real, sums[..., 1].real + self.excess_error
-        slope = -self.c * value + sums[..., 2].imag
+        smoothed, curved, turned = sums.tolist() if sums.ndim == 1 else np.moveaxis(sums, -1, 0)
+        value, excess = smoothed.real, curved.real + self.excess_error
+        slope = turned.imag - self.c * value
         error = self.rounding + self.truncation + self.total * (len(self.u) + 16) * UNIT
         error = error + 4 * UNIT * self.turning * (abs(e) + abs(self.centre))
         # the relative error of e^{log_unit} itself, and of the weights
         scale_error = 4 * UNIT * (abs(self.log_scale) + abs(self.c * e) + 4)
         relative = self.margin + expm1_or_infinite(scale_error)
         error = error + (abs(value) + error) * relative
-        excess = np.maximum(excess, 0.0) * (1.0 + relative)
+        excess = excess * (excess > 0.0) * (1.0 + relative)
         return Reading(value, slope, error, self._alias(e), excess)
 
     def _alias(self, e: Any) -> Any:
         """Bound of all other periods: geometric series of Chernoff's bounds. Proof: engine.md#aliasing"""
-        ends = [(np.multiply.outer(e, gap) + series).min(axis=-1, initial=np.inf) for gap, series in self.sides]
-        with np.errstate(over="ignore"):  # twice, for the rounding of the exponents
-            return 2.0 * (np.exp(ends[0]) + np.exp(ends[1])) if ends else np.full(np.shape(e), np.inf)
+        least = min if isinstance(e, float) else np.minimum.reduce
+        left, right = (least([gap * e + series for gap, series in side]) for side in self.sides)
+        return 2.0 * (exp_or_infinite(left) + exp_or_infinite(right))  # twice, for the rounding of the exponents

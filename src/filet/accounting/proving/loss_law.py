@@ -51,7 +51,8 @@ class Piece:
     @cached_property
     def increasing(self) -> bool:
         """Whether the loss grows with x: what P has more of than Q lies to the right."""
-        return self.d[int(np.argmax(self.means))] > self.d[int(np.argmin(self.means))]
+        ends = list(zip(self.means, self.d, strict=True))
+        return max(ends)[1] > min(ends)[1]
 
     @cached_property
     def columns(self) -> tuple[Array, Array]:
@@ -109,21 +110,20 @@ class Piece:
         x, lack = self.threshold(epsilon, proposals)
         m, (p, q, d) = self.columns[0], self.columns[1][:, :, 0]
         ends = (x, self.high) if self.increasing else (self.low, x)
-        with np.errstate(all="ignore"):
-            log_cell, log_tail = log_interval(ends[0] - m, ends[1] - m)
-            # H = (P - Q) - (e^epsilon - 1) Q, as P and Q may nearly cancel; e^epsilon may be beyond floats, the product is not
-            log_rest, log_q = np.log(np.abs(np.expm1(-epsilon))), np.log(q)[:, None]
-            more, most = (np.exp(np.minimum(epsilon + log_rest + log_q + v, 700.0)) for v in (log_cell, log_tail))
-            # of a tail and its logarithm; of its argument at either end, times density over tail; of an exponent
-            loose = 64 * UNIT + 8 * UNIT * np.abs(log_tail)
-            for end in ends:
-                if np.ndim(end) or math.isfinite(end):
-                    t = np.abs(end - m)
-                    ratio = np.exp(np.minimum((16 * UNIT - 0.5) * t * t - (1 + 16 * UNIT) * log_tail, 700.0))
-                    loose = loose + 2 * UNIT * (np.abs(end) + np.abs(m)) * np.minimum(ratio, 1.0 + t)
-            loose = np.where(ends[0] < ends[1], loose, 0.0)
-            rounded = 4 * UNIT * np.fmin(np.abs(epsilon) + np.abs(log_rest) + np.abs(log_q), 1e300)
-            cell, slack, doubt = np.exp(log_cell), np.exp(log_tail) * loose, most * loose + more * rounded
+        log_cell, log_tail = log_interval(ends[0] - m, ends[1] - m)
+        # H = (P - Q) - (e^epsilon - 1) Q, as P and Q may nearly cancel; e^epsilon may be beyond floats, the product is not
+        log_rest, log_q = np.log(np.abs(np.expm1(-epsilon))), np.log(q)[:, None]
+        more, most = (np.exp(np.minimum(epsilon + log_rest + log_q + v, 700.0)) for v in (log_cell, log_tail))
+        # of a tail and its logarithm; of its argument at either end, times density over tail; of an exponent
+        loose = 64 * UNIT + 8 * UNIT * np.abs(log_tail)
+        for end in ends:
+            if np.ndim(end) or math.isfinite(end):
+                t = np.abs(end - m)
+                ratio = np.exp(np.minimum((16 * UNIT - 0.5) * t * t - (1 + 16 * UNIT) * log_tail, 700.0))
+                loose = loose + 2 * UNIT * (np.abs(end) + np.abs(m)) * np.minimum(ratio, 1.0 + t)
+        loose = np.where(ends[0] < ends[1], loose, 0.0)
+        rounded = 4 * UNIT * np.fmin(np.abs(epsilon) + np.abs(log_rest) + np.abs(log_q), 1e300)
+        cell, slack, doubt = np.exp(log_cell), np.exp(log_tail) * loose, most * loose + more * rounded
         rest = np.sign(epsilon) * more.sum(axis=0)  # (e^epsilon - 1) Q
         missed = -np.expm1(-lack) * (q @ (cell + slack) + rest + doubt.sum(axis=0))
         error = np.abs(d) @ slack + doubt.sum(axis=0) + missed
@@ -135,13 +135,12 @@ def losses(means: Array, weights: Array, x: Array) -> Array:
     """log(P/Q) at each x, for columns of means and of weights that belong to it, or one for all. Proof: engine.md#loss-laws"""
     exponent = means * x - 0.5 * np.square(means)  # of each component's density relative to N(0, 1)
     p, q, d = (weights * np.exp(exponent - exponent.max(axis=0))).sum(axis=1)
-    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
-        ratio = d / q
-        loss = np.where(np.abs(ratio) < 0.5, np.log1p(ratio), np.log(p / q))
-        far = (p < LEAST_LIGHT) | (q < LEAST_LIGHT)
-        if far.any():
-            logs = np.log(np.broadcast_to(weights[:2], (2, *exponent.shape))[:, :, far]) + exponent[:, far]
-            loss[far] = np.subtract(*np.logaddexp.reduce(logs, axis=1))
+    ratio = d / q
+    loss = np.where(np.abs(ratio) < 0.5, np.log1p(ratio), np.log(p / q))
+    far = (p < LEAST_LIGHT) | (q < LEAST_LIGHT)
+    if far.any():
+        logs = np.log(np.broadcast_to(weights[:2], (2, *exponent.shape))[:, :, far]) + exponent[:, far]
+        loss[far] = np.subtract(*np.logaddexp.reduce(logs, axis=1))
     return np.asarray(loss)
 
 
@@ -167,8 +166,7 @@ def log_interval(low: Any, high: Any) -> tuple[Array, Array]:
     right = low > 0
     near, far = np.where(right, -low, high), np.where(right, -high, low)  # both as upper ends of left tails
     larger, smaller = log_ndtr(near), log_ndtr(far)
-    with np.errstate(divide="ignore", invalid="ignore"):
-        result = larger + np.log1p(-np.exp(np.minimum(smaller - larger, 0.0)))
+    result = larger + np.log1p(-np.exp(np.minimum(smaller - larger, 0.0)))
     return np.asarray(np.where(np.isneginf(smaller), larger, result)), larger
 
 
@@ -206,10 +204,15 @@ class LossLaw:
         """Means and weights for so many points of each piece in turn."""
         if len(counts) == 1:
             return self.pieces[0].columns
+        table = np.repeat(self._table, counts, axis=2)
+        return table[0], table[1:]
+
+    @cached_property
+    def _table(self) -> Array:
+        """Means, and the weights of P, Q and P - Q, of each component and piece; what is missing has no weight."""
         most = max(len(piece.means) for piece in self.pieces)
         rows = [[(*v, *(0.0,) * (most - len(v))) for v in (s.means, s.p, s.q, s.d)] for s in self.pieces]
-        table = np.repeat(np.array(rows).transpose(1, 2, 0), counts, axis=2)
-        return table[0], table[1:]
+        return np.array(rows).transpose(1, 2, 0)
 
     def reversed(self) -> LossLaw:
         """The pair with P and Q exchanged."""

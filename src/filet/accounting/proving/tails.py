@@ -23,16 +23,15 @@ def threshold(c: Array, m1: Array, m2: Array | None, y: Array | float) -> tuple[
 
     Proof: theory.md#lending
     """
-    with np.errstate(divide="ignore", invalid="ignore"):
-        log_c, log_1 = np.log(c), np.log(m1) - 0.5 * y * y
-        if m2 is None:
-            t = log_c - log_1
-        else:  # a quadratic equation in e^{xy}
-            root = 0.5 * np.logaddexp(2.0 * log_1, math.log(4.0) + np.log(m2) - 2.0 * y * y + log_c)
-            t = math.log(2.0) + log_c - np.logaddexp(log_1, root)
-        x = np.fmin(np.fmax(t / y, -_FAR), _FAR)  # no number counts as -_FAR
-        # two roundings of each logarithm, none larger than these (or too small a term to matter), and of y
-        off = 2.0 * UNIT * (4.0 * (np.abs(log_c) + np.abs(t) + 2.0) / y + 8.0 * y)
+    log_c, log_1 = np.log(c), np.log(m1) - 0.5 * y * y
+    if m2 is None:
+        t = log_c - log_1
+    else:  # a quadratic equation in e^{xy}
+        root = 0.5 * np.logaddexp(2.0 * log_1, math.log(4.0) + np.log(m2) - 2.0 * y * y + log_c)
+        t = math.log(2.0) + log_c - np.logaddexp(log_1, root)
+    x = np.fmin(np.fmax(t / y, -_FAR), _FAR)  # no number counts as -_FAR
+    # two roundings of each logarithm, none larger than these (or too small a term to matter), and of y
+    off = 2.0 * UNIT * (4.0 * (np.abs(log_c) + np.abs(t) + 2.0) / y + 8.0 * y)
     return x, np.where(np.abs(x) < _FAR, off, 0.0)
 
 

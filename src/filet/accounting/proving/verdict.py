@@ -10,13 +10,12 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from copy import copy
-from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from ..._rounding import SUM_ERROR, down, exp_or_unknown, up
+from ..._rounding import SUM_ERROR, down, exp_or_unknown, finite_or_unknown, up, where
 from ...errors import NotCertifiedError
 from ..terms import Bounds
 from .closed_form import ClosedForm
@@ -26,8 +25,7 @@ from .loss_law import Array
 from .view import View
 
 
-@dataclass(frozen=True)
-class Verdict:
+class Verdict(NamedTuple):
     """A certified bound of delta(epsilon) over a given delta; its slope in epsilon; the share of it that is error.
 
     From above, `bound` is an upper bound, from below a lower one; NaN if nothing is proven. Numbers, or arrays of them.
@@ -84,11 +82,10 @@ class Evidence:
             reading = line.read(e)
             scale = exp_or_unknown(line.log_unit(e) - log_delta)
             off = reading.error if above else -reading.error - reading.alias - reading.excess
-            with np.errstate(invalid="ignore"):  # where aliases are not bounded, nothing is proven
-                bound = bound + scale * (reading.value + off)
-                slope = slope + scale * reading.slope
-                error = error + scale * (reading.error + reading.alias)
-        return Verdict(np.where(np.isfinite(bound), bound, np.nan)[()], slope, error)
+            bound = bound + scale * (reading.value + off)
+            slope = slope + scale * reading.slope
+            error = error + scale * (reading.error + reading.alias)
+        return Verdict(finite_or_unknown(bound), slope, error)  # where aliases are not bounded, nothing is proven
 
 
 def proves(evidence: Evidence, epsilon: float, log_delta: float) -> bool:
@@ -138,9 +135,9 @@ class EpsilonBracket(_Bracket):
         verdict = evidence.delta_bound(epsilon, self.log_delta)
         proven = (epsilon >= 0.0) & _settles(evidence, verdict.bound)
         if evidence.above:
-            self._keep(upper=np.where(proven, up(epsilon), np.inf)[()])
+            self._keep(upper=where(proven, up(epsilon), np.inf))
         else:
-            self._keep(lower=np.where(proven, down(epsilon), 0.0)[()])
+            self._keep(lower=where(proven, down(epsilon), 0.0))
         return verdict
 
     def crude(self, view: View, tiny: float) -> None:

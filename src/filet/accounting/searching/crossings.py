@@ -17,16 +17,14 @@ def crossings(piece: Piece, epsilon: Array) -> Iterator[Array]:
     """Thresholds to be tried in turn: the first by its own rounding on the safe side, others ever further."""
     way, farthest = 1.0 if piece.increasing else -1.0, max(abs(v) for v in piece.means)
     change = max(abs(v) for v in piece.d) / max(*piece.q, *piece.p)
-    with np.errstate(all="ignore"):
-        x, slope = _crossing(piece, epsilon)
-        rounded = 16 * UNIT * (farthest * (np.abs(x) + farthest) + epsilon + 4.0)
-        x = x - way * np.where(np.isfinite(x), rounded / slope, 0.0)
+    x, slope = _crossing(piece, epsilon)
+    rounded = 16 * UNIT * (farthest * (np.abs(x) + farthest) + epsilon + 4.0)
+    x = x - way * np.where(np.isfinite(x), rounded / slope, 0.0)
     yield x
     for turn in range(_TURNS):
-        with np.errstate(all="ignore"):
-            off = piece.loss_error(np.clip(x, piece.low, piece.high), epsilon)
-            margin = 16.0**turn * (4.0 * np.where(np.isfinite(off), off, 0.0) + UNIT * change)
-            further = _crossing(piece, epsilon - margin)[0]
+        off = piece.loss_error(np.clip(x, piece.low, piece.high), epsilon)
+        margin = 16.0**turn * (4.0 * np.where(np.isfinite(off), off, 0.0) + UNIT * change)
+        further = _crossing(piece, epsilon - margin)[0]
         yield further
 
 

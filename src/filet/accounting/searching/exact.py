@@ -83,19 +83,18 @@ def _between(low: float, high: float, about: float) -> Array:
         spread = np.append(min(high, 1.0) * _SPREAD, min(high, _FIRST[0]) * _BELOW)
     else:
         spread = low * (high / low) ** _SPREAD if high > 2.0 * low else low + (high - low) * _SPREAD
-    with np.errstate(invalid="ignore"):  # no number is no proposal
-        found = np.concatenate([spread, about - (high - low) * _AROUND, about + (high - low) * _AROUND])
+    # no number is no proposal
+    found = np.concatenate([spread, about - (high - low) * _AROUND, about + (high - low) * _AROUND])
     return found[(found >= low) & (found < high)]
 
 
 def _meeting(points: Array, deltas: Array, goal: float) -> float:
     """About where delta meets the goal: by a polynomial in its logarithm through the points nearest to it."""
-    with np.errstate(all="ignore"):  # no number is no proposal
-        logs = np.log(deltas / goal)
-        nearest = np.argsort(np.abs(logs))[:_NEIGHBOURS]
-        shares = logs[nearest, None] / np.subtract.outer(logs[nearest], logs[nearest])
-        np.fill_diagonal(shares, 1.0)
-        return float(points[nearest] @ shares.prod(axis=0))
+    logs = np.log(deltas / goal)  # no number is no proposal
+    nearest = np.argsort(np.abs(logs))[:_NEIGHBOURS]
+    shares = logs[nearest, None] / np.subtract.outer(logs[nearest], logs[nearest])
+    np.fill_diagonal(shares, 1.0)
+    return float(points[nearest] @ shares.prod(axis=0))
 
 
 class OneStepAnswers:

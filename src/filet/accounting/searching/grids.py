@@ -95,8 +95,8 @@ def fitted_cells(look: Cells, focus: Focus) -> Cells:
         x, loss = look.x[first : last + 1], look.loss[first : last + 1]
         width = np.abs(np.diff(x))
         weight = np.interp(loss[1:], focus.loss, focus.log_weight)
-        with np.errstate(divide="ignore"):  # density times squared slope is p (change of loss)^2 / width^3
-            logs.append(np.log(look.p[first:last]) + 2.0 * np.log(np.abs(np.diff(loss))) - 3.0 * np.log(width) + weight)
+        # density times squared slope is p (change of loss)^2 / width^3
+        logs.append(np.log(look.p[first:last]) + 2.0 * np.log(np.abs(np.diff(loss))) - 3.0 * np.log(width) + weight)
         inner.append(x)
     top = max((float(v.max()) for v in logs if v.size), default=0.0)
     top = top if top > -math.inf else 0.0
@@ -109,17 +109,3 @@ def fitted_cells(look: Cells, focus: Focus) -> Cells:
         edges.append(np.interp(np.linspace(0.0, count[-1], 2 + math.ceil(count[-1] / unit)), count, x))
         edges[-1][0], edges[-1][-1] = x[0], x[-1]
     return cut(look.law, edges)
-
-
-def sketched_cells(law: LossLaw, x: Sequence[Array], log_need: Sequence[Array], cells: int) -> Cells:
-    """Cells fitted to a sketch: `log_need` says for each gap of the points x how much a cell's squared width matters."""
-    top = max(float(v.max()) for v in log_need)
-    counts = [np.cumsum(np.cbrt(np.exp(np.maximum(v - top, -14.0))) * np.minimum(one[1:] - one[:-1], 1.0))
-              for v, one in zip(log_need, x, strict=True)]  # fmt: skip
-    unit = max(sum(float(count[-1]) for count in counts) / cells, 1e-300)
-    edges = []
-    for one, count in zip(x, counts, strict=True):
-        number = 2 + math.ceil(count[-1] / unit)
-        edges.append(np.interp(np.arange(number) * (count[-1] / (number - 1)), np.append(0.0, count), one))
-        edges[-1][-1] = one[-1]
-    return cut(law, edges)

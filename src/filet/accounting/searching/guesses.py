@@ -94,8 +94,7 @@ def from_the_largest(view: View) -> tuple[Array, Array, Array]:
     loss, log_mass = loss[order], log_mass[order]
     p = np.cumsum(np.exp(log_mass))
     q = np.logaddexp.accumulate(log_mass - loss)
-    with np.errstate(over="ignore"):
-        return loss, p, p - np.exp(np.minimum(loss + q, 700.0))
+    return loss, p, p - np.exp(np.minimum(loss + q, 700.0))
 
 
 def single_jump(view: View, log_delta: float) -> float:
@@ -171,8 +170,7 @@ def log_values(line: Line, e: Array) -> Array:
     size = np.abs(line.f)
     heavy = size > 1e-7 * size.max()
     values = (np.exp((-1j) * np.outer(e - line.centre, line.u[heavy])) * line.f[heavy]).real.sum(axis=1)
-    with np.errstate(divide="ignore"):
-        return np.asarray(np.log(np.maximum(values, 0.0)) + line.log_scale - line.c * e)
+    return np.asarray(np.log(np.maximum(values, 0.0)) + line.log_scale - line.c * e)
 
 
 def focus(evidence: Evidence, epsilon: float, cells: int) -> Focus:

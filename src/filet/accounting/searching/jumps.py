@@ -140,8 +140,7 @@ def jump_focus(view: View, log_delta: float, cells: int) -> tuple[float, Focus] 
     if found is None:
         return None
     low, small = found.caps[0], _SMALL * found.caps[0]
-    with np.errstate(divide="ignore"):
-        left = np.maximum(np.log(view.separate(epsilon - small)), 2.0 * log_delta)
+    left = np.maximum(np.log(view.separate(epsilon - small)), 2.0 * log_delta)
     near = max(min(found.caps[-1], (1.0 - _NEAR) * epsilon), 1.001 * low)
     loss = np.concatenate([small, [0.5 * (near + low), near], epsilon + _BEYOND])
     return epsilon, Focus(cells, loss, np.concatenate([left, [left[-1], 0.0], -_BEYOND]))

@@ -16,6 +16,7 @@ from .tilts import propose_evidence
 _ROUNDS = 20  # of building lines; most searches take one or two
 _SETTLING = 5  # readings on one set of lines, from a good guess
 _READINGS = 12  # on one set of lines
+_SHARE = 0.03  # of a bracket that is wide already
 _PATIENCE = 6  # readings after which a search must have narrowed what it knows
 _MORE = 3  # sets of lines once the answer is as near to zero as is promised
 _COSTLY_NODES = 1_000  # lines with more take some milliseconds, and longer the nearer to zero
@@ -62,16 +63,21 @@ class Known:
 
 def settle(bracket: EpsilonBracket, evidence: Evidence, epsilon: float) -> float:
     """Newton's method from an epsilon that is close already, on one set of lines: the last one proven, or NaN."""
-    safe = 1.0 if evidence.above else -1.0
     for _ in range(_SETTLING):
         verdict = bracket.read(evidence, epsilon)
         ratio = verdict.bound
         if not ratio > 0.0 or not verdict.slope < 0.0:
             return math.nan
         step = -math.log(ratio) * ratio / verdict.slope
-        if abs(step) <= 5.0 * tolerance(epsilon) and (ratio <= 1.0 if evidence.above else ratio >= 1.0):
-            return epsilon
-        epsilon += step + safe * tolerance(epsilon)
+        least = tolerance(epsilon)
+        if evidence.above:
+            if abs(step) <= 5.0 * least and ratio <= 1.0:
+                return epsilon
+            epsilon += step + least
+        else:  # what is a small part of the bracket is not worth a reading
+            if abs(step) <= max(5.0 * least, _SHARE * (bracket.upper - epsilon)) and ratio >= 1.0:
+                return epsilon
+            epsilon += step - max(least, 0.3 * _SHARE * abs(step))
         if not epsilon > 0.0 or abs(step) * evidence.c > 2.0:
             return math.nan
     return math.nan

@@ -46,8 +46,7 @@ Look = list[Cells | Laws]  # how each part of a run is seen
 def wide(bounds: Bounds | EpsilonBracket | tuple[Array, Array], share: float = 1.0) -> Any:
     """Whether an epsilon bracket is wider than (a share of) what filet promises; an array for arrays."""
     lower, upper = bounds if isinstance(bounds, tuple) else (bounds.lower, bounds.upper)
-    with np.errstate(invalid="ignore"):
-        narrow = (upper < np.inf) & (upper - lower <= share * np.maximum(_RELATIVE * upper, _ABSOLUTE))
+    narrow = (upper < np.inf) & (upper <= lower + share * np.maximum(_RELATIVE * upper, _ABSOLUTE))
     return ~(narrow | np.isposinf(lower))
 
 

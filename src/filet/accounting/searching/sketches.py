@@ -6,14 +6,16 @@ the first lines are usually the last.
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import NamedTuple
 
 import numpy as np
 
-from ..proving.cells import Discrete
+from ..proving.cells import Cells, Discrete, cut
 from ..proving.loss_law import Array, LossLaw, Piece
 from ..proving.transform import by_powers
 from .grids import points_within
@@ -27,26 +29,23 @@ _FAR = -600.0  # logarithms below it are cut off: numbers that are nearly denorm
 _ENDS = np.array([95 / 288, 317 / 240, 23 / 30, 793 / 720, 157 / 160])  # Gregory's rule, where a piece ends in the bulk
 _EASY = 6_000  # nodes of a line before it is known where its transform dies out
 _FINE = 2.0 ** np.concatenate([np.arange(-5.0, -1.5, 0.5), np.arange(-1.5, 1.51, 1 / 12), [2.0, 3.0]])
+_REGULAR = 0.012  # relative: how little the scale of an interpolation matters where a table is good enough
 _SMALL, _COARSER = 0.01, 10.0  # epsilons below it need fewer digits, but some
 _MERGED = 5  # neighbouring losses of a fine law
 _NODES = (48, 512)  # of a rough line
 _FADED = -20.0  # logarithm of a transform that no longer matters
+_ALIKE = 2.0  # directions whose log deltas differ by less
 _LESS = 4.0  # how much less the other direction matters, in logarithms
 _AROUND = np.linspace(-0.25, 1.25, 13)  # of epsilon: where delta is tabulated
 
 
-@dataclass(frozen=True)
-class Points:
+class Points(NamedTuple):
     """A loss law at some points in increasing x, piece by piece: losses, and logarithms of the masses of P around them."""
 
     x: Array
     loss: Array
     log_mass: Array
     ends: tuple[int, ...]  # where pieces end
-
-    @property
-    def pieces(self) -> list[Array]:
-        return [self.x[a:b] for a, b in zip((0, *self.ends[:-1]), self.ends, strict=True)]
 
 
 def points_of(law: LossLaw, reach: float) -> Points:
@@ -64,7 +63,7 @@ def points_of(law: LossLaw, reach: float) -> Points:
     loss = np.where(np.abs(ratio) < 0.5, np.log1p(np.maximum(ratio, -0.9)), np.log(p / q))
     width = np.concatenate([_widths(one, piece) for one, piece in zip(inner, law.pieces, strict=True)])
     log_mass = np.log(np.maximum(width, _TINY) * p) + top - 0.5 * x * x - _LOG_ROOT
-    return Points(x, loss, log_mass, tuple(np.cumsum(counts).tolist()))
+    return Points(x, loss, log_mass, tuple(itertools.accumulate(counts)))
 
 
 def _widths(x: Array, piece: Piece) -> Array:
@@ -175,8 +174,7 @@ class Sketch:
         return tables[0], tables[1]
 
 
-@dataclass(frozen=True)
-class Table:
+class Table(NamedTuple):
     """At each tilt, the logarithm of the transform, the epsilon whose saddle point it is, and log delta there."""
 
     c: Array
@@ -233,8 +231,7 @@ class RoughLine:
         return math.nan
 
 
-@dataclass(frozen=True)
-class Guess:
+class Guess(NamedTuple):
     """An epsilon at which delta is about the given one, the line to read, and log delta at some epsilons around."""
 
     epsilon: float
@@ -266,6 +263,10 @@ def guess_at_delta(sketch: Sketch, table: Table, log_delta: float, width: float)
     if not epsilon > 0.0:
         return None
     line = _line(sketch, table, epsilon, log_delta, width * max(1.0, min(_SMALL / epsilon, _COARSER)))
+    # epsilon is nearly linear in the root of -log delta where sums are nearly normal, and then the table says enough
+    found = float(np.interp(math.sqrt(-log_delta), np.sqrt(np.maximum(-table.log_delta, 0.0)), table.epsilon))
+    if abs(found - epsilon) < _REGULAR * epsilon:
+        return Guess(found, log_delta, line, table.epsilon, table.log_delta)
     rough = RoughLine(sketch, line.plan.c, line.plan.period)
     found = rough.solve(epsilon, log_delta)
     if not found > 0.0:
@@ -286,18 +287,20 @@ def guess_near_epsilon(sketch: Sketch, table: Table, epsilon: float, width: floa
     return Guess(epsilon, float(log_deltas[-1]), line, around[:-1], log_deltas[:-1])
 
 
-def guess_at_epsilon(table: Table, epsilon: float, log_delta: float, width: float) -> Guess | None:
-    """About how large delta(epsilon) is, with a line that shows whether it is at most the given one."""
+def guess_at_epsilon(table: Table, epsilon: float, log_delta: float, width: float, known: Proposal) -> Guess | None:
+    """About how large delta(epsilon) is, with a line that shows whether it is at most the given one.
+
+    Where it is nearly that, the line that is `known` to be one for the other direction is one for this, too.
+    """
     if not epsilon > table.epsilon[0]:  # further out than the table delta is smaller still
         return None
-    line = table.line(epsilon, log_delta, width)
-    return Guess(
-        epsilon, float(np.interp(epsilon, table.epsilon, table.log_delta)), line, table.epsilon, table.log_delta
-    )
+    found = float(np.interp(epsilon, table.epsilon, table.log_delta))
+    line = known if abs(log_delta - found) < _ALIKE else table.line(epsilon, log_delta, width)
+    return Guess(epsilon, found, line, table.epsilon, table.log_delta)
 
 
-def log_needs(points: Points, forward: Guess, reverse: Guess | None) -> list[Array]:
-    """How much the squared width of a cell matters between neighbouring points, for each piece: its mass over its width,
+def log_needs(points: Points, forward: Guess, reverse: Guess | None) -> Array:
+    """How much the squared width of a cell matters between neighbouring points (of the same piece): its mass over its width,
     times the squared slope of the loss, times its weight in the answer, and a little of that for the other direction.
     """
     loss, width = points.loss, np.maximum(points.x[1:] - points.x[:-1], 1e-12)
@@ -307,5 +310,20 @@ def log_needs(points: Points, forward: Guess, reverse: Guess | None) -> list[Arr
     need = common + forward.log_weight(middle)
     if reverse is not None:
         need = np.maximum(need, common - middle + reverse.log_weight(-middle) - _LESS)
-    starts = (0, *points.ends[:-1])
-    return [need[a : b - 1] for a, b in zip(starts, points.ends, strict=True)]
+    return np.asarray(need)
+
+
+def sketched_cells(law: LossLaw, points: Points, log_need: Array, cells: int) -> Cells:
+    """Cells fitted to a sketch: `log_need` says for each gap of the points how much a cell's squared width matters."""
+    x, between = points.x, [end - 1 for end in points.ends[:-1]]  # pieces
+    log_need[between] = -math.inf
+    need = np.cbrt(np.exp(np.maximum(log_need - log_need.max(), -14.0))) * np.minimum(np.abs(x[1:] - x[:-1]), 1.0)
+    need[between] = 0.0
+    count = np.concatenate([[0.0], np.cumsum(need)])
+    unit, edges = max(float(count[-1]) / cells, 1e-300), []
+    for first, end in zip((0, *points.ends[:-1]), points.ends, strict=True):
+        low, width = float(count[first]), float(count[end - 1] - count[first])
+        number = 2 + math.ceil(width / unit)
+        edges.append(np.interp(low + np.arange(number) * (width / (number - 1)), count[first:end], x[first:end]))
+        edges[-1][-1] = x[end - 1]
+    return cut(law, edges)

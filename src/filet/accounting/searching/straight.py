@@ -20,7 +20,6 @@ from ..proving.loss_law import LossLaw
 from ..proving.verdict import DeltaBracket, EpsilonBracket, Evidence, proves
 from ..proving.view import View
 from .budget import Budget
-from .grids import sketched_cells
 from .lending_looks import Laws
 from .newton import settle
 from .sketches import (
@@ -34,6 +33,7 @@ from .sketches import (
     points_of,
     sketch_discrete,
     sketch_law,
+    sketched_cells,
 )
 from .tilts import WIDEST_SHIFT
 
@@ -51,6 +51,7 @@ _NO_TILTS = np.zeros(0)
 _DELTA = 1e-3  # the promised relative width of a delta bracket
 _NARROW = 0.1  # gap between the log deltas of the two directions: a sketch is off by some of it
 _WIDE = 2.0  # shift of a line that needs few digits, times its tilt
+_SHORTER, _FEWER = 0.7, 6.0  # share of the period, and what is taken off beta, of such a line
 _CHORDS = 4e-4  # of epsilon: what cells may have added, for one line to be read from both sides
 
 
@@ -128,7 +129,7 @@ class Drawing:
         guess = guess_at_delta(self.sketch, table, log_delta, _SMOOTHING)
         if guess is None or guess.epsilon < _LEAST_EPSILON or not _easy(guess):
             return None
-        other = guess_at_epsilon(back, guess.epsilon, log_delta, 10 * _SMOOTHING) if both else None
+        other = guess_at_epsilon(back, guess.epsilon, log_delta, 10 * _SMOOTHING, guess.line) if both else None
         return Drawn(log_delta, guess, other, self._cells(guess, other, self.run.cells))
 
     @_sketchy
@@ -138,7 +139,7 @@ class Drawing:
         guess = guess_near_epsilon(self.sketch, table, epsilon, _SMOOTHING / _FINER**2)
         if guess is None or not _easy(guess):
             return None
-        return guess, guess_at_epsilon(back, epsilon, guess.log_delta, 10 * _SMOOTHING) if both else None
+        return guess, guess_at_epsilon(back, epsilon, guess.log_delta, 10 * _SMOOTHING, guess.line) if both else None
 
     @_sketchy
     def cells(self, guesses: Guesses, finer: float) -> Drawn | None:
@@ -150,7 +151,7 @@ class Drawing:
         made: list[Cells | Laws] = []
         for part, law, points in zip(self.run.parts, self.lent, self.points, strict=True):
             if law is None and points is not None:
-                made.append(sketched_cells(part.law, points.pieces, log_needs(points, guess, other), count))
+                made.append(sketched_cells(part.law, points, log_needs(points, guess, other), count))
             elif law is not None:
                 made.append(law)
         return made
@@ -224,5 +225,7 @@ def shows_at_most(run: Run, drawn: Drawn | None, epsilon: float, log_delta: floa
     view = run.view([one.reversed() for one in drawn.cells], above=True)
     plan, gap = drawn.other.line.plan, log_delta - drawn.other.log_delta
     # smoothing moves log delta by (c s)^2 / beta: some of a wide gap, which saves nodes; aliases do no harm
-    shift = max(plan.shift, min(_WIDE, math.sqrt(0.3 * plan.beta * max(gap - _NARROW, 0.0))) / plan.c)
-    return proves(Evidence(view, [replace(plan, shift=shift, tilts=_NO_TILTS)]), epsilon, log_delta)
+    shift, short = min(_WIDE, math.sqrt(0.3 * plan.beta * max(gap - _NARROW, 0.0))) / plan.c, plan
+    if shift > plan.shift:  # then a per cent more does not matter
+        short = replace(plan, shift=shift, period=_SHORTER * plan.period, beta=plan.beta - _FEWER)
+    return proves(Evidence(view, [replace(short, tilts=_NO_TILTS, both_ways=False)]), epsilon, log_delta)

@@ -40,8 +40,7 @@ def _open(lower: Array, upper: Array) -> Array:
 
 def _log_delta(form: ClosedForm, epsilon: Array) -> Array:
     lower, upper = form.delta_bounds(epsilon)
-    with np.errstate(divide="ignore"):
-        return np.asarray(np.log(0.5 * (lower + upper)))
+    return np.asarray(np.log(0.5 * (lower + upper)))
 
 
 def _near(form: ClosedForm, grid: Array, goal: Array) -> Array:

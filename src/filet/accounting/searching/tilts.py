@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import pairwise
+from typing import NamedTuple
 
 import numpy as np
 
@@ -41,8 +42,7 @@ _LOWEST = 0.05  # no lower cap is worth a try, over epsilon
 _STRETCHES = (2.0, 1.3, 1.15, 1.07, 1.03)  # caps that are tried, over epsilon
 
 
-@dataclass(frozen=True)
-class Proposal:
+class Proposal(NamedTuple):
     """A plan, how much it amplifies rounding, and about how many nodes it takes."""
 
     plan: LinePlan
@@ -145,7 +145,7 @@ class Ask:
             if cap < self.epsilon:  # then what is above the cap may be far from epsilon, where its line has no digits
                 jumps = self.jumps(cap, cap)
                 hard = max(jump.log_amplitude for jump in jumps[1]) - _SPARE
-                one = Capped(cap, replace(one.line, log_amplitude=max(one.line.log_amplitude, hard)), jumps)
+                one = Capped(cap, one.line._replace(log_amplitude=max(one.line.log_amplitude, hard)), jumps)
             if best is None or self.cost(one.line) < self.cost(best.line):
                 best = one
             if self.cost(one.line) <= (self.tolerable, self.affordable):
