@@ -9,7 +9,14 @@ import pytest
 
 PARTS = ("accounting/proving", "accounting/searching")
 # Tests of directions and of steps, not of curves.
-ASK_PARTS = ("test_adversary", "test_brackets", "test_enumeration", "test_soundness", "test_truth", "checking/test_theorems")
+ASK_PARTS = (
+    "test_adversary",
+    "test_brackets",
+    "test_enumeration",
+    "test_soundness",
+    "test_truth",
+    "checking/test_theorems",
+)
 
 
 @pytest.fixture(autouse=True)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 from types import SimpleNamespace
 
 import mpmath as mp
@@ -457,7 +456,7 @@ def test_what_splitting_adds_to_a_reading_is_counted_to_the_letter(monkeypatch: 
     monkeypatch.setattr(Composition, "decays_after", decays_after)
     composition = Composition(blocks([(ATOMS, 2)]))
     plan = LinePlan(c, s, beta, period, SPLIT)
-    plain, both = Line(composition, plan), Line(composition, replace(plan, both_ways=True))
+    plain, both = Line(composition, plan), Line(composition, plan._replace(both_ways=True))
     assert asked == [None, chords]
     count, w = both.u.size, 2.0 * math.pi / period
     spectrum, z = composition.spectrum(c, w, count, chords), c + 1j * both.u

@@ -377,7 +377,7 @@ def test_each_delta_may_have_points_of_its_own_in_a_closed_form() -> None:
 # --- from below, by lines through a view from above ---
 
 
-BOTH = replace(PLAN, shift=0.05, both_ways=True)
+BOTH = PLAN._replace(shift=0.05, both_ways=True)
 EPSILONS = np.array([0.3, 1.0, 2.0, 4.0])
 
 
@@ -389,7 +389,7 @@ def lower_over_true(coarse: Discrete, fine: Discrete, steps: int, plan: LinePlan
     return np.asarray(proven / true.bound)
 
 
-@pytest.mark.parametrize("plan", [BOTH, replace(BOTH, shift=0.3), replace(BOTH, c=0.4), replace(BOTH, beta=5.0)])
+@pytest.mark.parametrize("plan", [BOTH, BOTH._replace(shift=0.3), BOTH._replace(c=0.4), BOTH._replace(beta=5.0)])
 @pytest.mark.parametrize("reach", [9.0, 3.5])
 @pytest.mark.parametrize("width", [0.5, 0.1, 0.05, 0.02])
 def test_a_view_from_above_is_read_from_below(width: float, reach: float, plan: LinePlan) -> None:
@@ -400,7 +400,7 @@ def test_a_view_from_above_is_read_from_below(width: float, reach: float, plan: 
 def test_what_is_read_from_below_is_close() -> None:
     assert (lower_over_true(*coarse_and_fine(3.0, 0.02), 200, BOTH) > 0.995).all()
     assert (
-        lower_over_true(*coarse_and_fine(1.0, 0.02), 20, replace(BOTH, shift=0.3)) > 0.7
+        lower_over_true(*coarse_and_fine(1.0, 0.02), 20, BOTH._replace(shift=0.3)) > 0.7
     ).all()  # a whole shift less
 
 
@@ -447,7 +447,7 @@ def test_a_line_is_no_longer_for_being_read_from_both_sides() -> None:
     """Where what splitting may do hides the decay of the transform, it is the line that is read from above only."""
     coarse, _ = coarse_and_fine(3.0, 0.1)
     view = View([(coarse, 200)], 0.0, True)
-    both, plain = Evidence(view, [BOTH]), Evidence(view, [replace(BOTH, both_ways=False)])
+    both, plain = Evidence(view, [BOTH]), Evidence(view, [BOTH._replace(both_ways=False)])
     assert both.nodes == plain.nodes < 300
     assert not both.lines[0].both_ways
     assert both.delta_bound(1.0, -5.0) == plain.delta_bound(1.0, -5.0)

@@ -15,7 +15,7 @@ from filet.accounting.proving.verdict import EpsilonBracket, Verdict
 from filet.accounting.proving.view import View
 from filet.accounting.searching import newton
 from filet.accounting.searching.budget import Budget
-from filet.accounting.searching.newton import Known, narrow
+from filet.accounting.searching.newton import Known, narrow, settle
 
 Search = Callable[..., float]
 
@@ -231,3 +231,52 @@ def test_the_search_says_where_it_ended() -> None:
     found, evidence = narrow(bracket, view, 1.0, 1.0, Budget())
     assert found == pytest.approx(bracket.upper, rel=1e-9)
     assert evidence.delta_bound(found, math.log(1e-4)).bound == pytest.approx(1.0, rel=1e-5)
+
+
+# --- from a good guess ------------------------------------------------------------------------------------------------
+
+
+class Normal(Exponential):
+    """Evidence of a view whose root of -log delta is linear in epsilon: delta is the goal e^-5 at the root."""
+
+    c = 2.0
+
+    def ratio(self, epsilon: float) -> tuple[float, float]:
+        value = math.exp(5.0 - 5.0 * (epsilon / self.root) ** 2)
+        return value, -10.0 * epsilon / self.root**2 * value
+
+
+@pytest.mark.parametrize("above", [True, False])
+@pytest.mark.parametrize("off", [1e-2, 1e-4, -1e-2])
+def test_few_readings_settle_what_is_nearly_linear(above: bool, off: float) -> None:
+    evidence, bracket = Normal(above, 2.0), EpsilonBracket(math.exp(-5.0))
+    found = settle(bracket, evidence, 2.0 + off)  # type: ignore[arg-type]
+    assert found is not None
+    assert len(evidence.visited) == (2 if above or abs(off) < 1e-3 else 3)
+    assert found[0] == evidence.visited[-1] == pytest.approx(2.0, abs=2e-6)
+    assert bracket.upper >= 2.0 >= bracket.lower
+    assert (bracket.upper if above else bracket.lower) == pytest.approx(found[0], rel=1e-10)
+    assert found[1].bound == evidence.ratio(found[0])[0]
+
+
+def test_a_small_part_of_a_wide_bracket_is_not_worth_a_reading() -> None:
+    evidence, bracket = Normal(False, 2.0), EpsilonBracket(math.exp(-5.0))
+    bracket.read(Normal(True, 3.0), 3.1)  # type: ignore[arg-type]
+    found = settle(bracket, evidence, 1.98)  # type: ignore[arg-type]
+    assert found is not None
+    assert evidence.visited == [found[0]] == [1.98]
+
+
+def test_what_is_flat_far_away_or_no_number_settles_nothing() -> None:
+    for start, ratio in (
+        (0.1, None),
+        (2.0, (math.nan, -1.0)),
+        (2.0, (1.5, 0.0)),
+        (2.0, (0.0, -1.0)),
+        (2.0, (1e3, -1.0)),
+    ):
+        evidence, bracket = Normal(True, 2.0), EpsilonBracket(math.exp(-5.0))
+        if ratio:
+            evidence.ratio = lambda _, it=ratio: it  # type: ignore[method-assign, misc]
+        assert settle(bracket, evidence, start) is None  # type: ignore[arg-type]
+        assert bracket.upper == math.inf

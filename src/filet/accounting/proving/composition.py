@@ -142,7 +142,7 @@ class Composition:
         log_f, relative, size = log_bound.astype(complex), np.full(count, 8 * UNIT), np.hypot(c, u)
         log_value, centre = 0.5 * self.gaussian * (c * c + c), self.gaussian * (c + 0.5)
         jump = _Jump(c, self.tilted(c), self.big, u) if self.jump else None
-        curve, split = size * np.hypot(c + 1.0, u), np.zeros(count)
+        curve, split = size * np.hypot(c + 1.0, u) if chords else size, np.zeros(count)
         for number, whole in enumerate(self.tilted(c)):
             log_value += float(whole.steps @ whole.log_scale)
             centre += float(whole.steps @ whole.centre)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -19,8 +18,7 @@ _MOST_NODES, _SPARE_NODES = 400_000, 6_000  # of all phases together, and for ea
 _LARGEST_CURVED_SHIFT = 0.1
 
 
-@dataclass(frozen=True)
-class LinePlan:
+class LinePlan(NamedTuple):
     """Where and how finely to read a transform. Any positive numbers give proven readings; good ones, narrow readings.
 
     tilts: candidates c' >= 0 for Chernoff's bound on aliases, on both sides of `c`; without any, nothing is read from below.

@@ -26,7 +26,8 @@ from .view import View
 
 
 class Verdict(NamedTuple):
-    """A certified bound of delta(epsilon) over a given delta; its slope in epsilon; the share of it that is error.
+    """A certified bound of delta(epsilon) over a given delta; its slope in epsilon; how much of it is error; how much smoothing
+    and splitting have added, at most.
 
     From above, `bound` is an upper bound, from below a lower one; NaN if nothing is proven. Numbers, or arrays of them.
     """
@@ -34,6 +35,7 @@ class Verdict(NamedTuple):
     bound: Any
     slope: Any
     error: Any
+    added: Any = 0.0
 
 
 class Evidence:
@@ -73,7 +75,7 @@ class Evidence:
         above = self.above
         rest = (self.view.infinite + self.uncovered if above else self.moved) / np.exp(log_delta)
         bound: Any = rest if above else -rest
-        slope, error = 0.0 * rest, rest
+        slope, error, added = 0.0 * rest, rest, 0.0 * rest
         for line in self.lines:
             # Above: the profile is convex in e^epsilon, so a random shift with mean factor 1 can only raise it.
             # Below: what smoothing added is bounded and taken off (`excess`), or the whole shift is.
@@ -83,9 +85,10 @@ class Evidence:
             scale = exp_or_unknown(line.log_unit(e) - log_delta)
             off = reading.error if above else -reading.error - reading.alias - reading.excess
             bound = bound + scale * (reading.value + off)
-            slope = slope + scale * reading.slope
+            slope, added = slope + scale * reading.slope, added + scale * reading.excess
             error = error + scale * (reading.error + reading.alias)
-        return Verdict(finite_or_unknown(bound), slope, error)  # where aliases are not bounded, nothing is proven
+        # where aliases are not bounded, nothing is proven
+        return Verdict(finite_or_unknown(bound), slope, error, added)
 
 
 def proves(evidence: Evidence, epsilon: float, log_delta: float) -> bool:

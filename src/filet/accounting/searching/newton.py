@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from ..proving.verdict import EpsilonBracket, Evidence
+from ..proving.verdict import EpsilonBracket, Evidence, Verdict
 from ..proving.view import View
 from .budget import Budget
 from .tilts import propose_evidence
@@ -61,26 +61,31 @@ class Known:
         return step
 
 
-def settle(bracket: EpsilonBracket, evidence: Evidence, epsilon: float) -> float:
-    """Newton's method from an epsilon that is close already, on one set of lines: the last one proven, or NaN."""
+def settle(bracket: EpsilonBracket, evidence: Evidence, epsilon: float) -> tuple[float, Verdict] | None:
+    """Newton's method from an epsilon that is close already, on one set of lines: the last one proven, and what was seen.
+
+    It is the root of -log delta that is nearly linear in epsilon.
+    """
+    goal = -float(bracket.log_delta)
     for _ in range(_SETTLING):
         verdict = bracket.read(evidence, epsilon)
         ratio = verdict.bound
-        if not ratio > 0.0 or not verdict.slope < 0.0:
-            return math.nan
-        step = -math.log(ratio) * ratio / verdict.slope
+        if not ratio > 0.0 or not verdict.slope < 0.0 or not (here := goal - math.log(ratio)) > 0.0:
+            return None
+        step = 2.0 * (here - math.sqrt(goal * here)) * ratio / verdict.slope
         least = tolerance(epsilon)
         if evidence.above:
             if abs(step) <= 5.0 * least and ratio <= 1.0:
-                return epsilon
+                return epsilon, verdict
             epsilon += step + least
         else:  # what is a small part of the bracket is not worth a reading
-            if abs(step) <= max(5.0 * least, _SHARE * (bracket.upper - epsilon)) and ratio >= 1.0:
-                return epsilon
+            part = _SHARE * (bracket.upper - epsilon) if bracket.upper < math.inf else 0.0
+            if abs(step) <= max(5.0 * least, part) and ratio >= 1.0:
+                return epsilon, verdict
             epsilon += step - max(least, 0.3 * _SHARE * abs(step))
         if not epsilon > 0.0 or abs(step) * evidence.c > 2.0:
-            return math.nan
-    return math.nan
+            return None
+    return None
 
 
 def narrow(

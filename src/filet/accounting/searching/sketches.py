@@ -123,8 +123,8 @@ class Sketch:
 
     @cached_property
     def variance(self) -> float:
-        mass = np.exp(np.maximum(self.log_mass, _FAR))
-        _, mean, square = (mass[:, None, :] @ self._powers)[:, 0, :].T
+        weighted = np.exp(np.maximum(self.log_mass, _FAR)) * self.loss
+        mean, square = weighted.sum(axis=1), (weighted * self.loss).sum(axis=1)
         return float((square - mean * mean) @ self.steps) + self.gaussian
 
     @property

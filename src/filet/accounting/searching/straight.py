@@ -8,7 +8,7 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from typing import ParamSpec, Protocol, TypeVar
 
@@ -168,14 +168,17 @@ def bracket_epsilon(run: Run, drawn: Drawn, bracket: EpsilonBracket, budget: Bud
         return False
     evidence = Evidence(view, [_plan(drawn.guess)])
     budget.spend(evidence.nodes)
-    epsilon = settle(bracket, evidence, drawn.guess.epsilon)
-    if math.isnan(epsilon):
+    found = settle(bracket, evidence, drawn.guess.epsilon)
+    if found is None:
         return False
-    below = evidence.from_below()
+    (epsilon, seen), below = found, evidence.from_below()
     if not below.resolved or _added(evidence, epsilon, bracket.log_delta) > _CHORDS * evidence.c * max(epsilon, 0.1):
         below = _lines_below(run, drawn)
         budget.spend(below.nodes)
-    return not math.isnan(settle(bracket, below, epsilon))
+    else:
+        # about where all of that is taken off
+        epsilon += 1.01 * (seen.added + 2.0 * seen.error) / seen.slope - evidence.lines[0].drift - 2.0 * view.slack
+    return settle(bracket, below, epsilon) is not None
 
 
 def _added(evidence: Evidence, epsilon: float, log_delta: float) -> float:
@@ -206,13 +209,13 @@ def bracket_delta(run: Run, drawing: Drawing, guesses: Guesses, bracket: DeltaBr
 
 
 def _plan(guess: Guess, *, sharper: float = 1.0) -> LinePlan:
-    return replace(guess.line.plan, shift=guess.line.plan.shift / sharper, both_ways=True)
+    return guess.line.plan._replace(shift=guess.line.plan.shift / sharper, both_ways=True)
 
 
 def _lines_below(run: Run, drawn: Drawn, sharper: float = 1.0) -> Evidence:
     """Lines of the other discretisation: dearer, and tighter where few losses decide."""
     plan = _plan(drawn.guess, sharper=sharper)
-    plan = replace(plan, shift=max(plan.shift, min(_BELOW * plan.shift, WIDEST_SHIFT)))
+    plan = plan._replace(shift=max(plan.shift, min(_BELOW * plan.shift, WIDEST_SHIFT)))
     return Evidence(run.view(drawn.cells, above=False), [plan])
 
 
@@ -227,5 +230,5 @@ def shows_at_most(run: Run, drawn: Drawn | None, epsilon: float, log_delta: floa
     # smoothing moves log delta by (c s)^2 / beta: some of a wide gap, which saves nodes; aliases do no harm
     shift, short = min(_WIDE, math.sqrt(0.3 * plan.beta * max(gap - _NARROW, 0.0))) / plan.c, plan
     if shift > plan.shift:  # then a per cent more does not matter
-        short = replace(plan, shift=shift, period=_SHORTER * plan.period, beta=plan.beta - _FEWER)
-    return proves(Evidence(view, [replace(short, tilts=_NO_TILTS, both_ways=False)]), epsilon, log_delta)
+        short = plan._replace(shift=shift, period=_SHORTER * plan.period, beta=plan.beta - _FEWER)
+    return proves(Evidence(view, [short._replace(tilts=_NO_TILTS, both_ways=False)]), epsilon, log_delta)
