@@ -15,7 +15,7 @@ from filet.accounting.proving.cells import Cells, cut
 from filet.accounting.proving.lending import Step
 from filet.accounting.proving.line import LinePlan
 from filet.accounting.proving.loss_law import LossLaw, Piece
-from filet.accounting.proving.verdict import EpsilonBracket, Evidence
+from filet.accounting.proving.verdict import EpsilonBracket, Evidence, Verdict
 from filet.accounting.proving.view import View
 from filet.accounting.searching import (
     crowds,
@@ -83,10 +83,10 @@ class Chance:
             caps.append(caps[0] * self.scale(-0.7, 0.7))
         return Evidence(view, [self.plan(view, epsilon) for _ in [None, *caps]], *caps)
 
-    def settle(self, bracket: EpsilonBracket, evidence: Evidence, epsilon: float) -> float:
+    def settle(self, bracket: EpsilonBracket, evidence: Evidence, epsilon: float) -> tuple[float, Verdict]:
         for _ in range(3):
-            bracket.read(evidence, epsilon * self.scale(-0.3, 0.3))
-        return epsilon * self.scale(-0.1, 0.1)
+            verdict = bracket.read(evidence, epsilon * self.scale(-0.3, 0.3))
+        return epsilon * self.scale(-0.1, 0.1), verdict
 
     def focus(self, *_: object) -> Focus:
         size = int(self.rng.integers(2, 9))

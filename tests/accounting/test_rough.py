@@ -47,3 +47,19 @@ def test_overflows_are_added_under_the_union_strategy() -> None:
 def test_beyond_floats_it_does_not_raise() -> None:
     for noise in (5e-324, 1e-9, 1e300):
         assert isinstance(Rough(Adjacency.ZERO_OUT, math.log(1e-5)).log_delta(Phase(SCHEMES[0], noise, 10), 1.0), float)
+
+
+@pytest.mark.parametrize("adjacency", list(Adjacency))
+@pytest.mark.parametrize(
+    "scheme", [*SCHEMES, CappedPoisson(60_000, 256 / 60_000, 256), CappedPoisson(500_000, 128 / 500_000, 140)]
+)
+def test_an_epsilon_is_guessed_within_a_part_in_a_thousand(scheme: CappedPoisson, adjacency: Adjacency) -> None:
+    rough = Rough(adjacency, math.log(1e-5))
+    for noise in (1.1, 1.15):  # the second by the first's lending
+        epsilon = account(scheme, noise_multiplier=noise, steps=5_000, adjacency=adjacency).epsilon(1e-5)
+        assert rough.epsilon(Phase(scheme, noise, 5_000)) == pytest.approx(epsilon, rel=1e-3)
+
+
+def test_an_epsilon_that_no_sketch_shows_is_no_number() -> None:
+    for noise in (5e-324, 1e-9, 1e300):
+        assert math.isnan(Rough(Adjacency.ZERO_OUT, math.log(1e-5)).epsilon(Phase(SCHEMES[0], noise, 10)))

@@ -61,7 +61,7 @@ first_nodes fitted_nodes worth_a_look resolved model Model look Chart rare wide
 """.split()  # noqa: SIM905, a list of words
 READ_BY_THOSE = """
 Focus any_of piece_edges points_within moments saddle laplace one_jump_decides single_jump log_values nodes_of_one Shares between
-Guide tilt_focus Seen Sight tolerance Points points_of sketch_law sketch_discrete Sketch Table RoughLine Guess log_needs Proposal
+one_way_model Guide tilt_focus Seen Sight tolerance Points points_of sketch_law sketch_discrete Sketch Table RoughLine Guess log_needs Proposal
 propose_line choose_line smoothing_shift Ask Capped Bands bands ends hardly_any rare_loss guess_by_jump from_the_largest
 epsilon_by_laplace lenders symmetric bucket Query Budget
 """.split()  # noqa: SIM905

@@ -7,6 +7,7 @@ import math
 import pytest
 
 from filet import Adjacency, Analysis, CappedPoisson
+from filet.accounting.rough import Rough
 from filet.planning.looks import Looks, Run
 from filet.planning.target import Target
 
@@ -51,3 +52,37 @@ def test_guesses_are_corrected_once_for_like_rates() -> None:
 def test_a_root_beyond_the_limits_is_a_limit_or_none() -> None:
     assert Looks(TARGET).root(at, -2.0, (-2.0, -1.0)) == -1.0
     assert Looks(TARGET).root(at, 2.5, (1.0, 3.0)) in (1.0, None)
+
+
+TIGHT = CappedPoisson(60_000, 256 / 60_000, 256)  # every other batch is cut
+
+
+def tight(x: float) -> Run:
+    return TIGHT, math.exp(-x), 14_000
+
+
+def test_lending_has_a_start_of_its_own_only_where_much_is_lent() -> None:
+    looks = Looks(TARGET, quick=True)
+    start = looks.lent_start(tight, 0.0)
+    assert start is not None
+    assert start < 0.0  # lending does not make up for all cuts
+    assert Looks(Target(3.0, 1e-5, Adjacency.ADD_REMOVE, Analysis.SWAP)).lent_start(tight, 0.0) is None
+    roomy = CappedPoisson(60_000, 256 / 60_000, 330)
+    for scheme in (REJECT, roomy, CappedPoisson(60_000, 256 / 60_000, 60_000)):
+        assert looks.lent_start(lambda x, one=scheme: (one, math.exp(-x), 14_000), 0.0) is None  # type: ignore[misc]
+
+
+@pytest.mark.parametrize("start", [-0.6, -0.2, 0.3])
+def test_a_close_look_at_what_is_lent_meets_the_target_nearly(start: float) -> None:
+    found = Looks(TARGET, quick=True).lent_root(tight, start, (-10.0, 3.0))
+    assert found is not None
+    assert TARGET.spent(*tight(found[0])) == pytest.approx(TARGET.epsilon, rel=1e-3)
+    assert found[1] > 0.5
+
+
+def test_a_close_look_that_says_nothing_leads_nowhere(monkeypatch: pytest.MonkeyPatch) -> None:
+    for answer in (math.nan, 0.0, math.inf):
+        monkeypatch.setattr(Rough, "epsilon", lambda *_, it=answer: it)
+        assert Looks(TARGET).lent_root(tight, 0.0, (-10.0, 3.0)) is None
+    monkeypatch.setattr(Rough, "epsilon", lambda _, phase: 3.5 * phase.noise_multiplier)  # falls as x grows
+    assert Looks(TARGET).lent_root(tight, 0.0, (-10.0, 3.0)) is None

@@ -84,21 +84,34 @@ def test_guesses_that_mislead_cost_time_and_no_truth(wrong: float | None, monkey
     check(solve(TARGET, at, 0.0, LIMITS), at)
 
 
-def test_what_is_lent_is_guessed_where_it_matters(monkeypatch: pytest.MonkeyPatch) -> None:
-    made: list[bool] = []
-    honest = Looks.__init__
+@pytest.mark.parametrize(("name", "lent"), [("rare cuts", False), ("frequent cuts", True), ("drawn again", False)])
+def test_what_is_lent_is_guessed_where_it_matters(name: str, lent: bool) -> None:
+    at = at_noise(NOISES[name])
+    found, slope = first_look(Looks(TARGET, quick=True), at, 0.0, LIMITS)
+    assert found is not None
+    assert TARGET.spent(*at(found)) == pytest.approx(TARGET.epsilon, rel=2e-3 if lent else 0.05)
+    assert math.isnan(slope) is not lent
+    if lent:
+        chord = math.log(TARGET.spent(*at(found + 1e-2)) / TARGET.spent(*at(found - 1e-2))) / 2e-2
+        assert slope == pytest.approx(chord, rel=0.15)
 
-    def init(self: Looks, target: Target, *, quick: bool = False) -> None:
-        made.append(quick)
-        honest(self, target, quick=quick)
 
-    monkeypatch.setattr(Looks, "__init__", init)
-    for name, expected in (("rare cuts", [True]), ("frequent cuts", [True, False]), ("drawn again", [True])):
-        del made[:]
-        found = first_look(Looks(TARGET, quick=True), at_noise(NOISES[name]), 0.0, LIMITS)
-        assert made == expected, name
-        assert found is not None
-        assert TARGET.spent(*at_noise(NOISES[name])(found)) == pytest.approx(TARGET.epsilon, rel=0.05)
+@pytest.mark.parametrize("adjacency", list(Adjacency))
+def test_two_certified_epsilons_suffice_where_much_is_lent(
+    adjacency: Adjacency, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    target, at, asked = replace(TARGET, adjacency=adjacency), at_noise(NOISES["frequent cuts"]), []
+    honest = Target.spent
+
+    def spent(self: Target, *run: object) -> float:
+        asked.append(run)
+        return honest(self, *run)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(Target, "spent", spent)
+    found = solve(target, at, 0.0, LIMITS)
+    assert found is not None
+    assert len(asked) <= 2
+    assert honest(target, *at(found)) <= target.epsilon < honest(target, *at(found + 1e-4))
 
 
 def test_no_argument_is_invented_where_none_meets_the_target() -> None:

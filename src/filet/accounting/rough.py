@@ -14,19 +14,22 @@ from ..errors import NotCertifiedError
 from .proving.cells import Discrete, discretise_below
 from .proving.closed_form import gaussian_log_delta
 from .proving.combining import chance, union_cost
-from .proving.loss_law import LossLaw
+from .proving.lending import Step
+from .proving.loss_law import Array, LossLaw
 from .proving.view import View
 from .run import part_of
 from .searching.grids import equal_cells
 from .searching.guesses import guess_log_delta, saddle
-from .searching.lending_crowds import Model, model
+from .searching.lending_crowds import Model, model, one_way_model
 from .searching.lending_looks import Laws, Query, look
 from .searching.refinement import Part
-from .searching.sketches import points_of, sketch_law
+from .searching.sketches import Sketch, guess_at_delta, points_of, sketch_law
 from .terms import Adjacency, Phase
 
 _WIDTH = 0.2  # of cells, in deviations
 _NEAR = 0.3  # in the logarithms of noise and rate: as far as one step's lending serves another
+_NODES = 300  # of a close look
+_SMOOTHING = 1e-5  # of epsilon, of lines that are only looked at
 _POLISH = 2  # steps of Newton's method
 _QUIET = np.errstate(all="ignore")
 
@@ -40,6 +43,7 @@ class Rough:
         """
         self._adjacency, self._log_delta, self._quick = adjacency, log_delta, quick
         self._models: list[tuple[tuple[float, ...], Model | None]] = []
+        self._close: list[tuple[tuple[float, ...], Model | None]] = []  # on more nodes, one way
         self._seen: tuple[Phase, list[View]] | None = None
         self._tilts = [1.0, 1.0]
 
@@ -57,6 +61,22 @@ class Rough:
                 return math.inf
         return float(np.logaddexp(log_delta, math.log(overflow))) if overflow > 0.0 else log_delta
 
+    @_QUIET
+    def epsilon(self, phase: Phase) -> float:
+        """About epsilon at the delta of this object, by a sketch of the direction that decides, as a rule, with a close look at what
+        is lent; NaN if it does not say. Ten times as good as `log_delta`, and three times as slow.
+        """
+        try:
+            part = part_of(phase, self._adjacency)
+            lent = part.step and self._model(part.step, Query(part.steps, self._log_delta), one_way=True)
+            law = lent.law(part.step, Query(part.steps, self._log_delta)) if lent and part.step else None
+            row = (law.loss, law.log_mass) if law else _sketch(part.law, self._reach(part))
+            sketch = Sketch.of([row], np.array([float(part.steps)]), 0.0)
+            guess = guess_at_delta(sketch, sketch.tables(self._log_delta)[0], self._log_delta, _SMOOTHING, 0.0)
+        except (ArithmeticError, ValueError, IndexError, NotCertifiedError):
+            return math.nan
+        return guess.epsilon if guess else math.nan
+
     def _guess(self, way: int, view: View, epsilon: float) -> float:
         """One direction's log delta; the search for its saddle point starts where the last one has ended."""
         self._tilts[way] = saddle(view.whole, epsilon, self._tilts[way])
@@ -73,23 +93,33 @@ class Rough:
         if lent:
             laws = [lent.forward, lent.reverse]
         else:
-            reach = math.sqrt(2.0 * (math.log(part.steps) - self._log_delta + 10.0))
+            reach = self._reach(part)
             laws = _sketched(part.law, reach) if self._quick else _in_cells(part.law, reach)
         both = laws[:1] if self._adjacency is Adjacency.REPLACE_ONE else laws
         return [View([(law, part.steps)], 0.0, True) for law in both]
 
+    def _reach(self, part: Part) -> float:
+        """Beyond this many standard deviations no loss matters."""
+        return math.sqrt(2.0 * (math.log(part.steps) - self._log_delta + 10.0))
+
     def _lent(self, part: Part) -> Laws | None:
         """What lending gives, by the nearest step that was looked at."""
-        step, query = part.step, Query(part.steps, self._log_delta)
-        if step is None or self._quick:
+        if part.step is None or self._quick:
             return None
-        at = step.n, step.cap, math.log(step.sigma), math.log(step.p)
-        for where, found in self._models:
+        query = Query(part.steps, self._log_delta)
+        found = self._model(part.step, query, one_way=False)
+        return found.laws([part.step], query)[0] if found else None
+
+    def _model(self, step: Step, query: Query, *, one_way: bool) -> Model | None:
+        """That of the nearest step that was looked at."""
+        at, known = (step.n, step.cap, math.log(step.sigma), math.log(step.p)), self._close if one_way else self._models
+        for where, found in known:
             if where[:2] == at[:2] and max(abs(where[2] - at[2]), abs(where[3] - at[3])) < _NEAR:
-                return found.laws([step], query)[0] if found else None
+                return found
         seen = look(step, query)
-        self._models.insert(0, (at, model(seen, query) if seen else None))
-        return self._lent(part)
+        made = one_way_model(seen, query, _NODES) if seen and one_way else model(seen, query) if seen else None
+        known.insert(0, (at, made))
+        return made
 
 
 def _in_cells(law: LossLaw, reach: float) -> list[Discrete]:
@@ -97,6 +127,10 @@ def _in_cells(law: LossLaw, reach: float) -> list[Discrete]:
     return [discretise_below(cells), discretise_below(cells.reversed())]
 
 
+def _sketch(law: LossLaw, reach: float) -> tuple[Array, Array]:
+    return sketch_law(law, points_of(law, reach))
+
+
 def _sketched(law: LossLaw, reach: float) -> list[Discrete]:
-    loss, log_mass = sketch_law(law, points_of(law, reach))
+    loss, log_mass = _sketch(law, reach)
     return [Discrete(loss, log_mass, 0.0, 0.0), Discrete(-loss, log_mass - loss, 0.0, 0.0)]

@@ -222,7 +222,9 @@ def _most_rounds(target: Target, scheme: CappedPoisson, noise: float, unit: int)
     variance = _spread(noise, target.adjacency) * scheme.sampling_probability**2
     guess = target.gaussian_shift() ** 2 / max(variance, 1e-300)
     start, limits = math.log(min(max(guess, 1.0), _MOST_STEPS)), (0.0, math.log(_MOST_STEPS))
-    rough = first_look(Looks(target, quick=True), lambda x: (scheme, noise, round(math.exp(x)) * unit), start, limits)
+    rough, _ = first_look(
+        Looks(target, quick=True), lambda x: (scheme, noise, round(math.exp(x)) * unit), start, limits
+    )
 
     def tolerance(x: float) -> float:
         return max(1e-6, 0.3 * math.exp(-x))

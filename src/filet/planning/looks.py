@@ -17,6 +17,12 @@ Run = tuple[CappedPoisson, float, int]  # scheme, noise multiplier, steps
 _TURNS = 12
 _CLOSE = 3e-6
 _HARDLY = 1e-3
+_NEARLY = 4e-3  # of log epsilon: from there on a chord does the rest
+_MUCH, _LENT = (
+    0.4,
+    0.45,
+)  # in log delta: what may be lent that is worth guesses of its own, and about which share of it is
+_LOG_SLOPE, _UNSURE = 2.0, 0.15  # of log epsilon before anything is known, and the longest step by it
 _SLOPE = 1.2  # of the scale below, in units of its value, before anything is known
 _LONGEST = 1.0  # of one step of the secant method
 # Guesses err alike at runs whose probability and noise differ by less, in the logarithm; quick looks at what is lent are dear.
@@ -38,14 +44,21 @@ class Looks:
         """About log delta(epsilon) of a run."""
         return self._rough.log_delta(Phase(*run, self.target.analysis), epsilon) + self._offset
 
-    def may_lend(self, run: Run) -> float:
-        """How far lending might lower log delta: to that of the same draws without a cap, at most."""
-        scheme, noise, steps = run
+    def lent_start(self, at: Callable[[float], Run], x: float) -> float | None:
+        """From an x towards one that meets the target if much is lent; None if it is not.
+
+        Lending lowers log delta to that of the same draws without a cap, at most.
+        """
+        scheme, noise, steps = run = at(x)
         if self.target.analysis is not Analysis.REFINED or scheme.overflow is Overflow.REJECT or not scheme.capped:
-            return 0.0
+            return None
         rate = scheme.inclusion_probability
         free = replace(scheme, sampling_probability=rate, max_batch_size=scheme.group_size)
-        return self.log_delta(run, self.target.epsilon) - self.log_delta((free, noise, steps), self.target.epsilon)
+        plain, least = (self.log_delta(one, self.target.epsilon) for one in (run, (free, noise, steps)))
+        about = plain - _LENT * (plain - least)
+        if not plain - least > _MUCH or not about < 0.0:
+            return None
+        return x - (math.sqrt(-self._goal) - math.sqrt(-about)) / self._slope
 
     def correct(self, run: Run) -> float:
         """Allow for how far guesses are off at runs like this one, by a quick look; how much that has changed."""
@@ -84,6 +97,28 @@ class Looks:
             if abs(following - x) <= close:
                 return following
             x = following
+        return None
+
+    def lent_root(
+        self, at: Callable[[float], Run], start: float, limits: tuple[float, float]
+    ) -> tuple[float, float] | None:
+        """The x that meets the target, and the slope of log epsilon there, by guesses that go closely into what is lent."""
+        slope, before = _LOG_SLOPE, None
+        x = min(max(start, limits[0]), limits[1])
+        for _ in range(_TURNS):
+            spent = self._rough.epsilon(Phase(*at(x), self.target.analysis))
+            if not 0.0 < spent < math.inf:
+                return None
+            off = math.log(spent / self.target.epsilon)
+            if before is not None and x != before[0]:
+                slope = (off - before[1]) / (x - before[0])
+            if not slope > 0.0:
+                return None
+            longest = _UNSURE if before is None else _LONGEST
+            following = min(max(x - min(max(off / slope, -longest), longest), limits[0]), limits[1])
+            if before is not None and abs(off) < _NEARLY:
+                return following, slope
+            before, x = (x, off), following
         return None
 
     def enclosed(

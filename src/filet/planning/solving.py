@@ -18,7 +18,6 @@ _MARGIN = 5e-6  # by which a guess stays on the safe side of the target
 _FAR_ENOUGH = 5e-5  # certified epsilons are off by a part in 100,000, this way and that
 _NEAR = 4e-5  # relative: as close to the target's epsilon as is good enough
 _TURNS = 7
-_MUCH = 3.0  # in log delta
 _CHORD = 0.05  # of log epsilon: how close to the target the chord of two points does better than guesses
 _GAIN = 0.7  # a step that leaves more of the way to the target is not worth another
 _SLOPES = (0.05, 1e4)  # of log epsilon in x; the sampling probability has steep ones, where batches begin to overflow
@@ -33,27 +32,27 @@ def solve(target: Target, at: Callable[[float], Run], guess: float, limits: tupl
     """
     if not target.overflow_matters(target.curve(*at(guess)), 0.02):
         looks = Looks(target, quick=True)
-        found = _solved(looks, at, guess if close else first_look(looks, at, guess, limits), limits)
+        start, slope = (guess, math.nan) if close else first_look(looks, at, guess, limits)
+        found = _solved(looks, at, start, limits, slope)
         if found is not None:
             return found
     return _largest(lambda x: target.look(*at(x)), lambda x: target.search_cost(*at(x)), lambda x: target.cost(*at(x)),
                    guess, limits)  # fmt: skip
 
 
-def first_look(looks: Looks, at: Callable[[float], Run], guess: float, limits: tuple[float, float]) -> float | None:
-    """About the x that meets the target, by guesses without what is lent; None if they do not lead there.
+def first_look(looks: Looks, at: Callable[[float], Run], guess: float,
+               limits: tuple[float, float]) -> tuple[float | None, float]:  # fmt: skip
+    """About the x that meets the target, by guesses without what is lent; None if they do not lead there. And the slope of
+    log epsilon, or NaN.
 
-    Guesses of what is lent cost nearly as much as certified epsilons: they are made where much is.
+    Guesses of what is lent cost half as much as certified epsilons: they are made where much is.
     """
-    found = _rough(looks, at, guess, limits)
-    if found is not None and looks.may_lend(at(found)) > _MUCH:
-        return _rough(Looks(looks.target), at, found if limits[0] < found < limits[1] else guess, limits)
-    return found
-
-
-def _rough(looks: Looks, at: Callable[[float], Run], start: float, limits: tuple[float, float]) -> float | None:
-    found = looks.root(at, start, limits, close=LOOK_TOLERANCE)
-    return looks.enclosed(at, start, limits, LOOK_TOLERANCE) if found is None else found
+    start = looks.lent_start(at, guess)
+    lent = looks.lent_root(at, start, limits) if start is not None else None
+    if lent is not None:
+        return lent
+    found = looks.root(at, guess, limits, close=LOOK_TOLERANCE)
+    return looks.enclosed(at, guess, limits, LOOK_TOLERANCE) if found is None else found, math.nan
 
 
 def bracketed(look: Cost, cost: Cost, guess: float, limits: tuple[float, float], *,
@@ -77,13 +76,15 @@ def _largest(look: Cost, cost: Cost, proof: Cost, guess: float, limits: tuple[fl
     return found
 
 
-def _solved(looks: Looks, at: Callable[[float], Run], x: float | None, limits: tuple[float, float]) -> float | None:
-    """The largest x whose certified epsilon meets the target, by few of them, from a first x; None where guesses do not lead there.
+def _solved(looks: Looks, at: Callable[[float], Run], x: float | None, limits: tuple[float, float],
+            slope: float) -> float | None:  # fmt: skip
+    """The largest x whose certified epsilon meets the target, by few of them, from a first x and the slope of log epsilon, if that
+    is known; None where guesses do not lead there.
 
     Guesses err, but much alike at neighbouring x: where epsilon is certified at one x, the guess of its delta says how far
     off guesses are there, and the next x allows for that. Close to the target the chord through two certified points does.
     """
-    target, margin, slope, before, wanted = looks.target, _MARGIN, math.nan, (math.nan, math.nan), (math.nan, math.nan)
+    target, margin, before, wanted = looks.target, _MARGIN, (math.nan, math.nan), (math.nan, math.nan)
     for _ in range(_TURNS):
         spent = math.inf if x is None else target.spent(*at(x))
         if x is None or not 0.0 < spent < math.inf or not limits[0] < x < limits[1]:

@@ -12,7 +12,7 @@ from filet.accounting.proving.lending import Step, part, stacked
 from filet.accounting.proving.theorems import lending_step
 from filet.accounting.proving.view import View
 from filet.accounting.searching import lending_crowds
-from filet.accounting.searching.lending_crowds import Model, model
+from filet.accounting.searching.lending_crowds import Model, model, one_way_model
 from filet.accounting.searching.lending_looks import Laws, Query, laws, look
 from filet.accounting.searching.lending_shares import lenders
 from filet.accounting.terms import Adjacency
@@ -88,3 +88,16 @@ def test_many_steps_come_back_in_their_order(monkeypatch: pytest.MonkeyPatch) ->
         assert right is not None
         assert np.allclose(left.forward.loss, right.forward.loss)
         assert np.allclose(left.forward.log_mass, right.forward.log_mass, atol=1e-9)
+
+
+@pytest.mark.parametrize("adjacency", list(Adjacency))
+@pytest.mark.parametrize(("sigma", "rate"), [(1.0, 256.0), (0.9, 256.0), (1.1, 250.0)])
+def test_one_way_a_law_has_more_nodes_and_is_as_good(sigma: float, rate: float, adjacency: Adjacency) -> None:
+    seen, other = look(step(adjacency=adjacency), QUERY), step(sigma, rate, adjacency)
+    assert seen is not None
+    found = one_way_model(seen, QUERY, 300).law(other, QUERY)
+    own = laws(other, QUERY)
+    assert own is not None
+    tilts = np.array([1.0, 4.0])
+    one, best = (View([(law, 300)], 0.0, True).whole.log_mgf(tilts) for law in (found, own.forward))
+    assert one == pytest.approx(best, rel=3e-3)

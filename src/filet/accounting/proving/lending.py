@@ -111,7 +111,13 @@ class Step:
         return m, others / rest * (1 + FEW)
 
     def masses(self, loss: Array) -> tuple[Both, Both, Both, Both, Both]:
-        """low, low2, m_0, m_1, top2 of the theorem; where a < 1, negative weights are put to zero."""
+        """low, low2, m_0, m_1, top2 of the theorem; where a < 1, negative weights are put to zero. The last answer is kept."""
+        known = vars(self).get("_known")  # read once: another thread may put its own in its place
+        if known is None or known[0] is not loss:
+            known = vars(self)["_known"] = loss, self._masses(loss)
+        return known[1]
+
+    def _masses(self, loss: Array) -> tuple[Both, Both, Both, Both, Both]:
         v, p, gap, a, nothing = self.weights, self.p, np.expm1(loss), np.exp(loss), np.zeros_like(loss)
         if self.adjacency is Adjacency.REPLACE_ONE:
             stay, swap = _both(v.stay * gap, 0.0, self.error), _both(v.swap * gap, 0.0, self.error)

@@ -6,7 +6,7 @@ Nothing here can make a bound wrong: any shares, tilts and nodes are valid for a
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -19,10 +19,7 @@ from .grids import Focus
 from .lending_looks import Laws, Query, Seen, rare, resolved
 from .lending_shares import KNOTS, Shares, between, settle, symmetric
 
-_NODES, _NODES_OF_ALL = (
-    (100, 400),
-    120_000,
-)  # for each direction: of one step, from fewest to most, and of all steps together
+_LEAST_NODES, _MOST_NODES, _NODES_OF_ALL = 100, 400, 120_000  # for each direction: of one step, and of all together
 _AROUND = 12  # near a loss that may decide alone
 _AT_ONCE = 40_000  # nodes times lenders, a size that fits the processor's cache
 _FEWEST = 6  # lenders; and two for every unit of noise: more gain less than a part in ten thousand
@@ -41,7 +38,7 @@ class Model:
     def laws(self, steps: Sequence[Step], query: Query) -> list[Laws | None]:
         """The laws of steps like the model's, in both directions; None where infinite losses would take much of delta."""
         made: list[Laws | None] = []
-        lenders = min(self.shares.step.lenders, _FEWEST + int(2.0 * self.shares.step.sigma))
+        lenders = self._lenders
         most = max(1, _AT_ONCE // (self.loss.size * lenders))
         for first in range(0, len(steps), most):
             some = steps[first : first + most]
@@ -52,6 +49,18 @@ class Model:
             found = part(stack, loss, *self._shares(some, stack, loss, owner))
             made += _both(loss, found, owner, query, symmetric(stack))
         return made
+
+    def law(self, step: Step, query: Query) -> Discrete:
+        """The law of one step like the model's, in the direction of the pair."""
+        step = replace(step, lenders=min(step.lenders, self._lenders))
+        loss, own = self._nodes(step), self.shares
+        shares, tilts = settle(step, own.knots, own.share[: step.lenders], own.tilt, _PACES)
+        found = part(step, loss, *between(step, own.knots, shares, tilts, loss))
+        return _dominating(loss, found, np.zeros(loss.size), query)[0]
+
+    @property
+    def _lenders(self) -> int:
+        return min(self.shares.step.lenders, _FEWEST + int(2.0 * self.shares.step.sigma))
 
     def _shares(self, steps: Sequence[Step], stack: Step, loss: Array, owner: np.ndarray) -> tuple[Array, Array]:
         """Every step's own shares and tilts at its nodes: those of the model at its knots, after a few rounds."""
@@ -113,11 +122,17 @@ def _dominating(loss: Array, found: Array, owner: np.ndarray, query: Query) -> l
 
 def nodes_of_one(steps: int) -> int:
     """How many nodes each of so many steps may have: fewer where there are very many, as each of them costs."""
-    return min(max(_NODES_OF_ALL // steps, _NODES[0]), _NODES[1])
+    return min(max(_NODES_OF_ALL // steps, _LEAST_NODES), _MOST_NODES)
+
+
+def one_way_model(seen: Seen, query: Query, count: int) -> Model:
+    """As `model`, on `count` nodes that suit the direction of the pair."""
+    fine = seen.nodes(query, None, count, _AROUND, back=False)
+    return Model(seen.shares, np.concatenate([fine, fine[-1] * _FURTHER]))
 
 
 def model(
-    seen: Seen, query: Query, forward: Focus | None = None, back: Focus | None = None, count: int = _NODES[0]
+    seen: Seen, query: Query, forward: Focus | None = None, back: Focus | None = None, count: int = _LEAST_NODES
 ) -> Model:
     """What to lend at steps like the one that was looked at, on `count` nodes for each direction that suit both."""
     fine = seen.nodes(query, forward, count, _AROUND, back=False)

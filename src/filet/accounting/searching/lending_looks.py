@@ -81,14 +81,14 @@ def first_nodes(step: Step, query: Query, count: int = _LOOK) -> Array:
         above = np.log1p(step.p * np.expm1(np.linspace(0.0, high, count // 2)))
         return np.concatenate([-above[:0:-1], above])
     low, v = -0.5 * y * y - reach * y, step.weights
-    t = np.unique(np.concatenate([np.linspace(low, high, count), [0.0]]))
+    t = np.sort(np.append(np.linspace(low, high, count), 0.0))
     loss = np.log1p(np.maximum(step.p * np.expm1(t), -1.0 + 1e-15))
     if step.adjacency is Adjacency.ADD_REMOVE:  # swaps at a distance of 2 end at 1 - q, close to 1 - p
         end, far = v.tq / v.tau, 2.0
     else:  # a full batch hides x_1 so well that losses down to that of (1-p) w against w + tq occur
         end, far = v.c / (v.w + v.tq), 1.0
     t = np.linspace(far * (low - 0.5 * far * y * y) - 5.0, 0.0, count // 4)
-    loss = np.unique(np.append(loss, np.log1p(np.maximum(end * np.expm1(t), -1.0 + 1e-15))))
+    loss = np.sort(np.append(loss, np.log1p(np.maximum(end * np.expm1(t), -1.0 + 1e-15))))
     return np.asarray(loss[np.append(True, np.diff(loss) > 1e-15)])
 
 

@@ -59,8 +59,9 @@ def between(
     low, _, _, m1, _ = step.masses(where)
     k, i = np.arange(1.0, step.lenders + 1.0)[:, None], 0.5 / step.sigma**2
     lent, log_m1, drop = share * (low.down * step.levels), np.log(np.maximum(m1.down, _TINY)) - i, k * k * i
+    powers = np.hstack([k, k * k]).T
     for _ in range(_IMPROVED):
-        before, tilt = tilt, _newton(k, log_m1, lent * _prices(k, tilt, drop), tilt)
+        before, tilt = tilt, _newton(powers, log_m1, lent * _prices(k, tilt, drop), tilt)
         if np.abs(tilt - before).max(initial=0.0) < _CLOSE:
             break
     return share.T, tilt
@@ -80,9 +81,11 @@ def _prices(k: Array, tilt: Array, drop: Array) -> Array:
     return np.exp(_within(-k * tilt - drop, -700.0, 300.0))
 
 
-def _newton(k: Array, log_m1: Array, lent: Array, tilt: Array) -> Array:
-    """One step towards the tilt at which M is largest, m_1 e^{l-i} = sum k mu_k e^{-kl-k^2 i}, for `lent` times its prices."""
-    up, bend = np.stack([k[:, 0], k[:, 0] ** 2]) @ lent + _TINY
+def _newton(powers: Array, log_m1: Array, lent: Array, tilt: Array) -> Array:
+    """One step towards the tilt at which M is largest, m_1 e^{l-i} = sum k mu_k e^{-kl-k^2 i}, for `lent` times its prices;
+    `powers` are k and k^2.
+    """
+    up, bend = powers @ lent + _TINY
     return np.asarray(tilt - _within(log_m1 + tilt - np.log(up), -9.0, 9.0) / (1.0 + bend / up))
 
 
@@ -99,7 +102,7 @@ def settle(step: Step, knots: Array, share: Array, tilt: Array, paces: Sequence[
     """A damped fixed point of "a unit of mass is worth as much at home as lent", at each knot; the best last round is kept."""
     p, y = step.p, 1.0 / step.sigma
     k = np.arange(1.0, step.lenders + 1.0)[:, None]
-    loss = np.log1p(p * np.expm1(knots))
+    powers, loss = np.hstack([k, k * k]).T, np.log1p(p * np.expm1(knots))
     replaced = step.adjacency is Adjacency.REPLACE_ONE
     if step.adjacency is not Adjacency.ADD_REMOVE:
         loss = np.maximum(loss, 1e-3 * p)
@@ -114,7 +117,7 @@ def settle(step: Step, knots: Array, share: Array, tilt: Array, paces: Sequence[
     best, kept_share, kept_tilt = np.full(loss.shape, np.inf), share, tilt
     for number, pace in enumerate(paces):
         lent = share * lendable
-        tilt = _newton(k, log_m1, lent * price, tilt)
+        tilt = _newton(powers, log_m1, lent * price, tilt)
         price = _prices(k, tilt, drop)
         mass = m0 + np.exp(np.minimum(log_m1 + tilt, 600.0)) + (lent * price).sum(axis=0)
         x = threshold(c, mass, top2, y)[0] if replaced else 0.5 * y + np.log(c / mass) / y
