@@ -74,7 +74,7 @@ def test_lending_has_a_start_of_its_own_only_where_much_is_lent() -> None:
 
 @pytest.mark.parametrize("start", [-0.6, -0.2, 0.3])
 def test_a_close_look_at_what_is_lent_meets_the_target_nearly(start: float) -> None:
-    found = Looks(TARGET, quick=True).lent_root(tight, start, (-10.0, 3.0))
+    found = Looks(TARGET, quick=True).close_root(tight, start, (-10.0, 3.0))
     assert found is not None
     assert TARGET.spent(*tight(found[0])) == pytest.approx(TARGET.epsilon, rel=1e-3)
     assert found[1] > 0.5
@@ -83,6 +83,6 @@ def test_a_close_look_at_what_is_lent_meets_the_target_nearly(start: float) -> N
 def test_a_close_look_that_says_nothing_leads_nowhere(monkeypatch: pytest.MonkeyPatch) -> None:
     for answer in (math.nan, 0.0, math.inf):
         monkeypatch.setattr(Rough, "epsilon", lambda *_, it=answer: it)
-        assert Looks(TARGET).lent_root(tight, 0.0, (-10.0, 3.0)) is None
+        assert Looks(TARGET).close_root(tight, 0.0, (-10.0, 3.0)) is None
     monkeypatch.setattr(Rough, "epsilon", lambda _, phase: 3.5 * phase.noise_multiplier)  # falls as x grows
-    assert Looks(TARGET).lent_root(tight, 0.0, (-10.0, 3.0)) is None
+    assert Looks(TARGET).close_root(tight, 0.0, (-10.0, 3.0)) is None

@@ -57,6 +57,9 @@ def rough_noise(looks: Looks, scheme: CappedPoisson, steps: int, guess: float | 
         return scheme, math.exp(-x), steps
 
     start, stride = -math.log(guess), 0.25 if first else 0.1
+    close = looks.close_root(at, start, _NOISE_LIMITS)
+    if close is not None and _NOISE_LIMITS[0] < close[0] < _NOISE_LIMITS[1]:
+        return math.exp(-close[0])
     found = looks.root(at, start, _NOISE_LIMITS, close=_ROUGH)
     for _ in range(_CORRECTIONS):
         change = math.inf if found is None else looks.correct(at(found))

@@ -99,10 +99,13 @@ class Looks:
             x = following
         return None
 
-    def lent_root(
+    def close_root(
         self, at: Callable[[float], Run], start: float, limits: tuple[float, float]
     ) -> tuple[float, float] | None:
-        """The x that meets the target, and the slope of log epsilon there, by guesses that go closely into what is lent."""
+        """The x that meets the target, to about a part in a thousand, and the slope of log epsilon there, by close looks.
+
+        None where they do not lead there.
+        """
         slope, before = _LOG_SLOPE, None
         x = min(max(start, limits[0]), limits[1])
         for _ in range(_TURNS):

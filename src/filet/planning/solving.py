@@ -42,17 +42,15 @@ def solve(target: Target, at: Callable[[float], Run], guess: float, limits: tupl
 
 def first_look(looks: Looks, at: Callable[[float], Run], guess: float,
                limits: tuple[float, float]) -> tuple[float | None, float]:  # fmt: skip
-    """About the x that meets the target, by guesses without what is lent; None if they do not lead there. And the slope of
-    log epsilon, or NaN.
-
-    Guesses of what is lent cost half as much as certified epsilons: they are made where much is.
+    """About the x that meets the target, by close looks, or by guesses without what is lent; None if they do not lead there.
+    And the slope of log epsilon, or NaN.
     """
     start = looks.lent_start(at, guess)
-    lent = looks.lent_root(at, start, limits) if start is not None else None
-    if lent is not None:
-        return lent
-    found = looks.root(at, guess, limits, close=LOOK_TOLERANCE)
-    return looks.enclosed(at, guess, limits, LOOK_TOLERANCE) if found is None else found, math.nan
+    found = looks.close_root(at, guess if start is None else start, limits)
+    if found is not None:
+        return found
+    rough = looks.root(at, guess, limits, close=LOOK_TOLERANCE)
+    return looks.enclosed(at, guess, limits, LOOK_TOLERANCE) if rough is None else rough, math.nan
 
 
 def bracketed(look: Cost, cost: Cost, guess: float, limits: tuple[float, float], *,

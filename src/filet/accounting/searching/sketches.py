@@ -23,6 +23,7 @@ from .tilts import Proposal, choose_line
 
 _WIDTH = 0.25  # distance of points, in deviations
 _LADDER = 2.0 ** np.arange(-5.0, 1.7, 1 / 3)  # tilts, over that of a Gaussian sum of the same variance
+_WEAKER = 4  # times
 _LOG_ROOT = 0.5 * math.log(2 * math.pi)
 _TINY = 1e-300
 _FAR = -600.0  # logarithms below it are cut off: numbers that are nearly denormal are slow
@@ -48,9 +49,9 @@ class Points(NamedTuple):
     ends: tuple[int, ...]  # where pieces end
 
 
-def points_of(law: LossLaw, reach: float) -> Points:
+def points_of(law: LossLaw, reach: float, width: float = _WIDTH) -> Points:
     """Gregory's rule: good to many digits, as densities are smooth and losses too."""
-    inner = [points_within(piece, reach, _WIDTH) for piece in law.pieces]
+    inner = [points_within(piece, reach, width) for piece in law.pieces]
     x = np.concatenate(inner)
     counts = [one.size for one in inner]
     means, weights = law.columns(counts)
@@ -61,8 +62,8 @@ def points_of(law: LossLaw, reach: float) -> Points:
     p, q = np.maximum(p, _TINY), np.maximum(q, _TINY)
     ratio = d / q
     loss = np.where(np.abs(ratio) < 0.5, np.log1p(np.maximum(ratio, -0.9)), np.log(p / q))
-    width = np.concatenate([_widths(one, piece) for one, piece in zip(inner, law.pieces, strict=True)])
-    log_mass = np.log(np.maximum(width, _TINY) * p) + top - 0.5 * x * x - _LOG_ROOT
+    widths = np.concatenate([_widths(one, piece) for one, piece in zip(inner, law.pieces, strict=True)])
+    log_mass = np.log(np.maximum(widths, _TINY) * p) + top - 0.5 * x * x - _LOG_ROOT
     return Points(x, loss, log_mass, tuple(itertools.accumulate(counts)))
 
 
@@ -157,11 +158,21 @@ class Sketch:
         return value + (0.5 * g) * (c * c + c), slope + g * (c + 0.5), curvature + g
 
     def tables(self, log_delta: float) -> tuple[Table, Table]:
-        """Laplace's approximation in both directions, at tilts around that of a Gaussian sum of the same variance.
+        """Laplace's approximation in both directions, at tilts around that of a Gaussian sum of the same variance; or far
+        weaker ones, where few large losses decide.
 
         With P and Q exchanged, the transform at c is that at -1 - c.
         """
-        c = math.sqrt(-2.0 * log_delta / max(self.variance, _TINY)) * _LADDER
+        tilt = math.sqrt(-2.0 * log_delta / max(self.variance, _TINY))
+        tables = self._tables(tilt * _LADDER)
+        for _ in range(_WEAKER):
+            if not tables[0].log_delta[0] < log_delta:
+                break
+            tilt *= float(_LADDER[1])
+            tables = self._tables(tilt * _LADDER)
+        return tables
+
+    def _tables(self, c: Array) -> tuple[Table, Table]:
         value, slope, curvature = self.moments(np.concatenate([c, -1.0 - c, [-1.0]]))
         first, second = 1.0 / c, 1.0 / (c + 1.0)
         about = np.log(first * second) - _LOG_ROOT
