@@ -34,8 +34,10 @@ _PLANE_CELL = 0.08  # the same where cells have two dimensions
 _WIDEST_CELL = 15.0  # far from the cap, where the number of others tells little
 _COARSE = 5.0  # factor for a first look
 _MOST_CELLS = 600_000
-_OUTCOMES = 1_200
+_OUTCOMES, _BINS = 1_200, 30_000
 _PROOFS, _SURE, _CLOSE = 6, 3, 0.99  # how many are proven at most, in any case, and if guessed this close to the best
+_TRUSTED = 0.01  # relative error of guesses that are trusted
+_SOME_NOISE = 0.5  # above, single losses rarely decide
 _LITTLE_NOISE = 0.2  # below, losses are so large that masses of cells underflow
 _RATE_ERROR = 1e-9  # relative, of an inclusion probability
 _TINY = 1e-4  # epsilons below this are not worth a composition
@@ -138,11 +140,14 @@ def _best(scheme: CappedPoisson, sigma: float, rounds: int, adjacency: Adjacency
             for direction, law in enumerate(merged(pair, near, _COARSE)):
                 ranked.append((_guess(law, rounds, log_delta), direction, pair))
     ranked.sort(key=lambda item: -item[0])
-    best = 0.0
+    best, off = 0.0, 0.0
     for place, (guess, direction, pair) in enumerate(ranked[:_PROOFS]):
-        if place < _SURE or guess > _CLOSE * best:  # guesses may be far off where single large losses decide
+        # Guesses may be far off where single large losses decide; where they are not, and were not, they are trusted.
+        hopeless = place > 0 and sigma > _SOME_NOISE and off < _TRUSTED and guess * (1.0 + 2.0 * _TRUSTED) < best
+        if (place < _SURE and not hopeless) or guess > _CLOSE * best:
             for law in merged(pair, reach, directions=(direction,)):
-                best = max(best, _epsilon(law, rounds, log_delta))
+                found = _epsilon(law, rounds, log_delta)
+                best, off = max(best, found), max(off, abs(found - guess) / max(guess, _TINY))
     return best
 
 
@@ -236,6 +241,13 @@ def _by_loss(p: Array, q: Array, d: Array, slack: float, negligible: float, outc
     """Cells of about the same loss become one outcome; cells of negligible mass are dropped, which lowers the bound."""
     keep = (p > max(negligible, 1e-300)) & (q > 1e-300)
     p, q, d = p[keep], q[keep], d[keep]
+    if p.size > 2 * _BINS:  # sorting takes long: first merge what is in the same of many small bins, smaller near zero
+        loss = np.log(p / q)
+        scale = np.copysign(np.sqrt(np.abs(loss)), loss)
+        low, high = float(scale.min()), float(scale.max())
+        place = ((scale - low) * (_BINS / max(high - low, 1e-300))).astype(np.int64)
+        sums = np.array([np.bincount(place, weights=mass) for mass in (p, q, d)])
+        p, q, d = sums[:, sums[0] > 0.0]
     if p.size > 3 * outcomes:
         loss = np.log(p / q)
         order = np.argsort(loss)
