@@ -131,8 +131,8 @@ def _lone(scheme: CappedPoisson, sigma: float, rounds: int, adjacency: Adjacency
 def _best(scheme: CappedPoisson, sigma: float, rounds: int, adjacency: Adjacency, log_delta: float) -> float:
     """A quick look at the whole family, then a proof for its most promising members."""
     others = scheme.group_size - 1
-    # Beyond so many standard deviations even all steps together weigh less than e^-40 delta; for a look, than e^-8.
-    reach, near = (math.sqrt(2.0 * (math.log(rounds) - log_delta + spare)) for spare in (40.0, 8.0))
+    # Beyond so many standard deviations even all steps together weigh less than e^-20 delta; for a look, than e^-8.
+    reach, near = (math.sqrt(2.0 * (math.log(rounds) - log_delta + spare)) for spare in (20.0, 8.0))
     ranked: list[tuple[float, int, Attack]] = []
     for count, cosine in sorted({(round(share * others), cosine) for share, cosine in _FAMILY}):
         pair = attack(scheme, sigma, adjacency, count, cosine)
@@ -173,15 +173,13 @@ def merged(pair: Attack, reach: float, coarse: float = 1.0, directions: tuple[in
     # Components farther than this from a cell are left out; beyond 38 their mass is no float. Wide noise has small
     # losses, for which fewer will do, and so does a first look.
     far = 38.0 if pair.scale > 0.2 and coarse == 1.0 else max(reach, 15.0)
-    masses = []
-    for part in (pair.common, pair.only_p, pair.only_q):
-        total = np.zeros((along.size - 1, across.size - 1))
+    masses = np.zeros((3, along.size - 1, across.size - 1))
+    for total, part in zip(masses, (pair.common, pair.only_p, pair.only_q), strict=True):
         for cloud in part:
             start, spot = pair.scale * cloud.along, pair.scale * cloud.across
             one = _along(along, cloud.weights, start, pair.scale, far)
             total += np.outer(one, _interval(across[:-1] - spot, across[1:] - spot))
-        masses.append(total.ravel())
-    shared, p, q = masses
+    shared, p, q = masses.reshape(3, -1)
     beyond = pair.missing + (3.0 * float(ndtr(-far)) if not single else 0.0)
     # Without a common part, the weights of P and of Q may be off in opposite directions.
     slack = 0.0 if pair.common else 2.0 * WEIGHT_ERROR
@@ -242,10 +240,13 @@ def _by_loss(p: Array, q: Array, d: Array, slack: float, negligible: float, outc
     keep = (p > max(negligible, 1e-300)) & (q > 1e-300)
     p, q, d = p[keep], q[keep], d[keep]
     if p.size > 2 * _BINS:  # sorting takes long: first merge what is in the same of many small bins, smaller near zero
-        loss = np.log(p / q)
-        scale = np.copysign(np.sqrt(np.abs(loss)), loss)
-        low, high = float(scale.min()), float(scale.max())
-        place = ((scale - low) * (_BINS / max(high - low, 1e-300))).astype(np.int64)
+        loss = np.divide(p, q)
+        root = np.abs(np.log(loss, out=loss))  # in place, as fresh memory costs as much as the numbers
+        root = np.copysign(np.sqrt(root, out=root), loss, out=root)
+        low, high = float(root.min()), float(root.max())
+        root -= low
+        root *= _BINS / max(high - low, 1e-300)
+        place = root.astype(np.int32)
         sums = np.array([np.bincount(place, weights=mass) for mass in (p, q, d)])
         p, q, d = sums[:, sums[0] > 0.0]
     if p.size > 3 * outcomes:

@@ -187,6 +187,8 @@ def parse_run(data: Mapping[str, Any]) -> RunFile:
     >>> round_up(run.curve.epsilon(run.delta), 4)
     '2.825'
     """
+    import scipy.special  # noqa: F401, here it takes a sixth less than further down, within the imports of others
+
     from .. import _checks
     from ..accounting.accountant import Accountant
 
