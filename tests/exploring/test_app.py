@@ -163,7 +163,7 @@ def test_a_reader_who_leaves_stops_the_work(server):
         "POST", f"{server.url}api/plan", json=LONG, headers={"accept": "application/x-ndjson"}, timeout=180
     ) as answer:
         assert "share" in next(answer.iter_lines())
-        assert not server.idle()
+        assert any(not server.idle() for _ in range(10))  # others may take all processors for a while
     assert server.becomes_idle()
 
 
