@@ -400,10 +400,11 @@ def gap_section(record: Row) -> str:
 def planning_section(record: Row) -> str:
     parts = ["## Planning\n", where(record)]
     used = ", ".join(f"{name} {value:.1%}" for name, value in record["affordable_utilization"].items())
-    slowest = max(one["seconds"] for one in record["calibration_seconds"].values())
-    parts.append(
-        f"Utilization that each analysis affords at one target: {used}. Slowest noise calibration: {slowest:.2f} s.\n"
+    slowest = ", ".join(
+        f"{name} {1e3 * one['processor_seconds']:.0f} ms" for name, one in record["calibration_seconds"].items()
     )
+    parts.append(f"Utilization that each analysis affords at one target: {used}.\n")
+    parts.append(f"Slowest noise calibration over adjacencies and policies, each made once: {slowest}.\n")
     others = ["union", "note", "truncate", "microbatches", "fixed-size"]
     for gain in record["gains"]:
         parts.append(f"Epsilon {gain['epsilon']}, {gain['steps']} steps: noise over that of `plan.best`.\n")
@@ -472,6 +473,15 @@ are timed.
     return "\n".join(parts)
 
 
+def command_section(record: Row) -> str:
+    text = f"""\
+Whole processes, interpreter and imports included, over one that imports {record["imports"]}: medians of pairs that ran in turn.
+`filet epsilon` is setting A by `refined`, with the best known attack.
+"""
+    lines = [[f"`{row['command']}`", ms(row["ms"]), f"{row['ratio']:.2f}"] for row in record["rows"]]
+    return "\n".join(["## The command line\n", where(record), text, table(["", "ms", "over the imports"], lines)])
+
+
 def grid_section(record: Row) -> str:
     found = record["summary"]
     times = ", ".join(f"{q} %: {ms(value)} ms" for q, value in found["ms"].items())
@@ -527,6 +537,7 @@ SECTIONS = {
     "planning": planning_section,
     "shapes": shapes_section,
     "bulk": bulk_section,
+    "command": command_section,
     "grid": grid_section,
     "beam": beam_section,
 }

@@ -23,7 +23,7 @@ import figures
 import results
 from common import HERE, RESULTS
 
-BENCHES = ("accountant", "sweep", "growth", "floor", "samplers", "gap", "planning", "shapes", "bulk")
+BENCHES = ("accountant", "sweep", "growth", "floor", "samplers", "gap", "planning", "shapes", "bulk", "command")
 BY_NAME_ONLY = ("grid", "certificates", "beam")  # some minutes more, each
 ONE_THREAD = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 
