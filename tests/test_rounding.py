@@ -8,7 +8,16 @@ import numpy as np
 import pytest
 
 from filet import _rounding as rounding
-from filet._rounding import UNIT, down, expm1_or_infinite, up
+from filet._rounding import (
+    UNIT,
+    down,
+    exp_or_infinite,
+    exp_or_unknown,
+    expm1_or_infinite,
+    finite_or_unknown,
+    up,
+    where,
+)
 
 
 @pytest.mark.parametrize("value", [5e-300, 1e-12, 0.3, 1.0, 7.5e11])
@@ -28,6 +37,29 @@ def test_an_error_in_the_exponent_is_small_or_infinite() -> None:
     assert expm1_or_infinite(1e-20) == 1e-20
     assert expm1_or_infinite(0.0999) == pytest.approx(math.exp(0.0999) - 1, rel=1e-14)
     assert expm1_or_infinite(0.1) == expm1_or_infinite(800.0) == expm1_or_infinite(math.nan) == math.inf
+
+
+def test_an_exponential_beyond_floats_is_unknown_or_infinite_and_arrays_are_as_their_numbers() -> None:
+    exponents = [-800.0, -1.0, 0.0, 699.0, 700.0, 701.0, 800.0, math.inf, math.nan]
+    for function, beyond in ((exp_or_unknown, math.nan), (exp_or_infinite, math.inf)):
+        for one, each in zip(exponents, function(np.array(exponents)).tolist(), strict=True):
+            expected = math.exp(one) if one <= 700.0 else beyond
+            assert function(one) == pytest.approx(expected, rel=1e-15, nan_ok=True)
+            assert each == pytest.approx(expected, rel=1e-15, nan_ok=True)
+
+
+def test_what_is_not_finite_is_unknown() -> None:
+    numbers = [1.5, -2.0, 0.0, math.inf, -math.inf, math.nan]
+    for one, each in zip(numbers, finite_or_unknown(np.array(numbers)).tolist(), strict=True):
+        expected = one if math.isfinite(one) else math.nan
+        assert finite_or_unknown(one) == pytest.approx(expected, nan_ok=True)
+        assert each == pytest.approx(expected, nan_ok=True)
+
+
+def test_one_or_the_other_point_by_point() -> None:
+    assert where(True, 1.0, 2.0) == where(np.True_, 1.0, 2.0) == 1.0
+    assert where(False, 1.0, 2.0) == where(np.False_, 1.0, 2.0) == 2.0
+    assert where(np.array([True, False]), np.array([1.0, 2.0]), 3.0).tolist() == [1.0, 3.0]
 
 
 def test_the_unit_bounds_one_rounding() -> None:

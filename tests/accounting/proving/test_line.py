@@ -475,3 +475,13 @@ def test_jumps_are_not_read_from_both_sides() -> None:
     jump = Composition(blocks([(ATOMS, 2)]), 0.0, 0.3, jump=True)
     assert not Line(jump, LinePlan(1.0, 0.1, 6.0, 30.0, SPLIT, True)).both_ways
     assert Line(Composition(blocks([(ATOMS, 2)])), LinePlan(1.0, 0.1, 6.0, 30.0, SPLIT, True)).both_ways
+
+
+def test_one_point_is_read_as_in_an_array() -> None:
+    for plan in (LinePlan(1.5, 0.05, 20.0, 60.0, SPLIT), LinePlan(2.0, 0.3, 10.0, 20.0, np.zeros(0))):
+        line, points = Line(Composition(blocks([(FEW, 3)]), 0.1), plan), np.array([0.0, 0.3, 1.7])
+        together = line.read(points)
+        for i, point in enumerate(points.tolist()):
+            for name, one in line.read(point)._asdict().items():
+                assert isinstance(one, float)
+                assert one == pytest.approx(float(getattr(together, name)[i]), rel=1e-9, abs=1e-18), name

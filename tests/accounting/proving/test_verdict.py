@@ -458,3 +458,20 @@ def test_of_laws_that_are_what_is_bounded_one_line_tells_both_sides() -> None:
     law, at = Discrete(FEW.loss, FEW.log_mass, 0.0, 0.0), (0.8, -3.0)
     one = Evidence(View([(law, 6)], 0.0, True), [PLAN]).from_below().delta_bound(*at)
     assert one == Evidence(View([(law, 6)], 0.0, False), [PLAN]).delta_bound(*at)
+
+
+def test_what_was_added_is_what_is_taken_off_from_below() -> None:
+    """Nothing but errors besides: a search starts from below where the difference has led it."""
+    above, _ = coarse_and_fine(1.0, 0.1)
+    evidence = Evidence(View([(above, 200)], 0.0, True), [BOTH])
+    below = evidence.from_below()
+    for epsilon in (0.5, 1.0):
+        e = epsilon + evidence.lines[0].drift + evidence.view.slack  # so that both read the line at the same point
+        upper, lower = evidence.delta_bound(e, -5.0), below.delta_bound(epsilon - evidence.view.slack, -5.0)
+        assert upper.added == pytest.approx(lower.added, rel=1e-6)
+        assert upper.added > 0.0
+        off = upper.bound - lower.bound
+        rest = below.moved / math.exp(-5.0)
+        assert upper.added <= off <= upper.added + 2.0 * upper.error + rest + 1e-12
+    several = evidence.delta_bound(np.array([0.5, 1.0]), -5.0)
+    assert several.added.tolist() == pytest.approx([evidence.delta_bound(x, -5.0).added for x in (0.5, 1.0)], rel=1e-9)
