@@ -68,7 +68,7 @@ STAGES = {
             "tilts:choose_line",
         )
     ],
-    "cells": [SEARCHING + "grids:equal_cells", SEARCHING + "grids:fitted_cells", SEARCHING + "grids:sketched_cells"],
+    "cells": [SEARCHING + "grids:equal_cells", SEARCHING + "grids:fitted_cells", SEARCHING + "sketches:sketched_cells"],
     "discretise": [
         PROVING + "cells:discretise_above",
         PROVING + "cells:discretise_below",

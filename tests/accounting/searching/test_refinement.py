@@ -153,6 +153,18 @@ def test_a_narrow_bracket_from_the_bulk_is_the_answer(monkeypatch: pytest.Monkey
     assert script.asked == [("both", OPEN, ("bulk", 1.75, LOG, 800), 1.75, 1.0)]
 
 
+@pytest.mark.parametrize(("led", "start"), [(True, 5.0), (False, 1.75)])
+def test_a_sketch_that_led_nowhere_does_not_say_where_to_look(
+    led: bool, start: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    script = Script(monkeypatch, [(2.0, 2.5)], [(2.0, 1.9999, 2.0001)])
+    drawn = SimpleNamespace(guess=SimpleNamespace(epsilon=5.0))
+    monkeypatch.setattr(Direction, "_draw", lambda *_: SimpleNamespace(at_delta=lambda *_, **__: drawn))
+    monkeypatch.setattr(module, "bracket_epsilon", lambda *_: led)
+    Direction([Part(usual_law(), 50)]).epsilon(1e-6)
+    assert script.asked[0] == ("narrow", True, start, 1.0)
+
+
 def test_a_wide_bracket_from_the_bulk_is_refined_and_never_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
     almost = (1.99, 1.99, 1.99185)  # more than 0.9 of what is promised
     script = Script(monkeypatch, [(2.5, 2.5)], [almost] * 6, bulk=True)

@@ -150,7 +150,8 @@ class Direction:
         drawing = self._draw(bracket.log_delta)
         drawn = drawing.at_delta(bracket.log_delta, both=self._mirrored) if drawing else None
         self._drawn.last = drawn
-        if drawn and bracket_epsilon(self, drawn, bracket, budget) and not wide(bracket, 0.9):
+        led = drawn is not None and bracket_epsilon(self, drawn, bracket, budget)
+        if led and not wide(bracket, 0.9):
             return bracket.bounds
         look = self.look(bracket.log_delta)
         first = self.view(look, above=True)
@@ -164,7 +165,7 @@ class Direction:
                 self._refine(bracket, look, evidence, found, budget, 1)
             if not wide(bracket, 0.9):
                 return bracket.bounds
-        guess = drawn.guess.epsilon if drawn else self._guess(first, bracket.log_delta)
+        guess = drawn.guess.epsilon if drawn and led else self._guess(first, bracket.log_delta)
         nearly_gaussian = bulk_focus(first, guess, bracket.log_delta, self.cells)
         if nearly_gaussian is not None:
             self._both_views(bracket, look, nearly_gaussian, guess, 1.0, budget)

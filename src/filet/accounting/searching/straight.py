@@ -204,6 +204,8 @@ def bracket_delta(run: Run, drawing: Drawing, guesses: Guesses, bracket: DeltaBr
         width = (bracket.upper - bracket.lower) / bracket.upper
         if width <= _DELTA:
             return drawn
+        if evidence.delta_bound(bracket.epsilon, log_delta).error > 0.4 * _DELTA:  # finer cells do not help
+            return None
         finer *= min(1.3 * math.sqrt(width / _DELTA), 4.0)
     return None
 
