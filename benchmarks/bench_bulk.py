@@ -21,6 +21,7 @@ import numpy as np
 from common import machine, timed, write_json
 
 import filet
+from filet.planning import target
 from settings import SETTINGS, TARGET_EPSILON, Setting
 
 SIZES = (1, 10, 100, 1000)
@@ -107,8 +108,14 @@ def memory(name: str) -> dict[str, Any]:
         "epsilon MB": peak(lambda: curve(s, *KINDS[0]).epsilon(s.delta)),
         "1000 epsilons MB": peak(lambda: curve(s, *KINDS[0]).epsilon(deltas)),
         "1000 deltas MB": peak(lambda: curve(s, *KINDS[0]).delta(epsilons)),
-        "plan MB": peak(lambda: filet.plan(**plan)),
+        "plan MB": peak(lambda: fresh_plan(**plan)),
     }
+
+
+def fresh_plan(**options: Any) -> filet.Plan:
+    """A plan that keeps nothing of the one before."""
+    target._spent.cache_clear()
+    return filet.plan(**options)
 
 
 def main() -> None:
