@@ -18,6 +18,12 @@ from .loss_law import Array
 _TILTS = 2.0 ** np.arange(-45.0, 45.0, 0.5)  # any tilt gives a bound; these are tried
 
 
+def _extremes(law: Discrete) -> tuple[float, float]:
+    """The largest loss, and how much a relative error of the weights changes a loss at most: e^|loss| - 1 below zero, itself above."""
+    top = float(law.loss.max())
+    return top, max(top, math.expm1(min(LARGEST_EXPONENT, -float(law.loss.min()))))
+
+
 class View:
     """Phases of discrete losses with their steps, and Gaussian releases of total squared shift `gaussian`.
 
@@ -30,10 +36,7 @@ class View:
         self.blocks = blocks(laws)
         self.whole = Composition(self.blocks, gaussian)
         self.steps = self.whole.total_steps
-        tops = [float(law.loss.max()) for law, _ in laws]
-        # How much a relative error of the weights changes a loss at most: e^|loss| - 1 below zero, the loss itself above.
-        changes = [max(top, math.expm1(min(LARGEST_EXPONENT, -float(law.loss.min()))))
-                   for (law, _), top in zip(laws, tops, strict=True)]  # fmt: skip
+        rows = [(law, steps, *_extremes(law)) for law, steps in laws]
         # Chance that some loss is infinite, by the union bound.
         self.infinite = sum(steps * law.infinite for law, steps in laws) if above else 0.0
         # How far the total loss may be off: rounded masses move its mean (they telescope, so an ulp of one a step) and,
@@ -42,19 +45,19 @@ class View:
         self.slack = sum(
             law.difference * (4e-16 * steps + 1e-12 * math.sqrt(steps))
             + steps * (law.loss_error + 2.0 * law.weight_error * min(1.0, change))
-            for (law, steps), change in zip(laws, changes, strict=True)
+            for law, steps, _, change in rows
         )
         errors = [law.weight_error for law, _ in laws], [law.difference for law, _ in laws]
         self.weight_error, self._difference = (max(each, default=0.0) for each in errors)
         # Relative errors of the binomial weights and of masses: those of a transform at a real point.
         self.rounding = sum(steps * (POINT_ERROR + law.weight_error) for law, steps in laws)
         # Losses that are nearly all rounding prove nothing from below.
-        tiny = all(top <= 1e-9 * law.difference for (law, _), top in zip(laws, tops, strict=True))
+        tiny = all(top <= 1e-9 * law.difference for law, _, top, _ in rows)
         self.firm = bool(laws) and not tiny and all(law.whole for law, _ in laws)
         self.resolved = above or self.firm
         self.cells = [(law.cells, steps) for law, steps in laws if law.cells]
         # No finite total loss is larger.
-        largest = sum(steps * max(top, 0.0) for (_, steps), top in zip(laws, tops, strict=True))
+        largest = sum(steps * max(top, 0.0) for _, steps, top, _ in rows)
         self.largest = math.inf if gaussian else largest * (1 + POINT_ERROR + self.weight_error) + self.slack
 
     def chance_above(self, loss: float) -> float:
