@@ -80,7 +80,7 @@ def exp_or_unknown(value: Any) -> Any:
 
 def where(known: Any, value: Any, other: Any) -> Any:
     """The one or the other, point by point."""
-    return (value if known else other) if isinstance(known, bool) else np.where(known, value, other)[()]
+    return (value if known else other) if isinstance(known, bool | np.bool_) else np.where(known, value, other)
 
 
 def finite_or_unknown(value: Any) -> Any:

@@ -240,7 +240,7 @@ def _by_loss(p: Array, q: Array, d: Array, slack: float, negligible: float, outc
     keep = (p > max(negligible, 1e-300)) & (q > 1e-300)
     p, q, d = p[keep], q[keep], d[keep]
     if p.size > 2 * _BINS:  # sorting takes long: first merge what is in the same of many small bins, smaller near zero
-        loss = np.divide(p, q)
+        loss = p / q
         root = np.abs(np.log(loss, out=loss))  # in place, as fresh memory costs as much as the numbers
         root = np.copysign(np.sqrt(root, out=root), loss, out=root)
         low, high = float(root.min()), float(root.max())

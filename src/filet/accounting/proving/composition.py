@@ -105,8 +105,8 @@ class Composition:
 
     def log_mgf(self, c: Array) -> Array:
         """log of the total transform at real c; the last answer is kept, as plans and lines ask for the same tilts."""
-        if self._asked is not None and self._asked[0] is c:
-            return self._asked[1]
+        if (known := self._asked) is not None and known[0] is c:
+            return known[1]
         total = 0.5 * self.gaussian * (c * c + c)
         odds = np.full(c.shape, -np.inf)
         for number, block in enumerate(self.small):
@@ -121,9 +121,10 @@ class Composition:
 
     def tilted(self, c: float) -> list[Tilted]:
         """The tilted losses of each block (up to the cap); the last tilt is kept, as several questions share it."""
-        if self._tilted[0] != c:
-            self._tilted = c, [Tilted(c, block) for block in self.small]
-        return self._tilted[1]
+        known = self._tilted  # read once: another thread may put its own in its place
+        if known[0] != c:
+            known = self._tilted = c, [Tilted(c, block) for block in self.small]
+        return known[1]
 
     def chords(self, c: float) -> list[Array] | None:
         """What splitting does to a step's relative transform, over |z (z + 1)|; None if nothing is split. Proof: engine.md#what-splitting-adds"""
