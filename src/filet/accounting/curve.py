@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import cached_property
 from typing import Any, ParamSpec, TypeVar, overload
 
@@ -286,6 +287,14 @@ class PrivacyCurve:
             raise
         except ArithmeticError:  # beyond floats, so nothing is known
             return Bounds(0.0, 1.0)
+
+
+def after(curve: PrivacyCurve, steps: int) -> PrivacyCurve:
+    """The curve of the same single phase after other `steps`, which sees what this one has seen; for planning."""
+    (phase,) = curve.phases
+    made = PrivacyCurve([replace(phase, steps=steps)], curve.releases, curve.adjacency)
+    made._run.see_as(curve._run)
+    return made
 
 
 def _one(name: str, array: Array) -> float:

@@ -61,6 +61,12 @@ class Run:
         self.overflow, self.exposure = (chance(one, _CHANCE_ERROR) if one else _NEVER for one in (overflow, exposure))
         self.directions = _directions(parts, squared_shift(gaussian), symmetric=adjacency is Adjacency.REPLACE_ONE)
 
+    def see_as(self, other: Run) -> None:
+        """Take over what a run of the same phases, with other numbers of steps, has looked at, where that serves."""
+        for one, same in zip(self.directions, other.directions, strict=False):
+            if isinstance(one, Direction) and isinstance(same, Direction):
+                one.see_as(same)
+
     @_QUIET
     def epsilon(self, delta: float) -> Bounds:
         """Bounds of epsilon(delta)."""

@@ -9,18 +9,18 @@ epsilon is at or below the target is ever returned.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
 from .. import _checks
 from .._public import public
+from ..accounting.curve import after
 from ..accounting.terms import Adjacency, AdjacencyName, Analysis, AnalysisName, Phase
 from ..errors import NoSolutionError
 from ..scheme import CappedPoisson, Overflow
 from .looks import Looks, Run
-from .roots import climb
-from .solving import bracketed, first_look, solve
+from .roots import climb, last_whole
+from .solving import LOOK_TOLERANCE, first_look, solve
 from .target import Target
 
 LEAST_NOISE, MOST_NOISE = 0.05, 1e9  # where noise is looked for
@@ -28,8 +28,7 @@ _MOST_STEPS = 10**12
 _LEAST_PROBABILITY = 1e-15
 _ROUGH = 3e-4  # of a guess that is compared with others
 _CORRECTIONS, _CORRECT = 3, 0.2  # of guesses by quick looks, and how little they may change log delta at last
-_STEPS_SLOPE = 0.6
-_CHORDS = 4  # turns in which the last good number of steps is looked for by chords, before it is by halves
+_STEPS_SLOPE = 0.6  # of log epsilon in log steps, if nothing better is known
 _NOISE_LIMITS = (-math.log(MOST_NOISE), -math.log(LEAST_NOISE))
 
 
@@ -81,7 +80,8 @@ def noise_for(target: Target, scheme: CappedPoisson, steps: int, guess: float | 
     """The smallest noise in the searched range that meets the target; None if none does."""
     close = guess is not None and math.isfinite(guess)
     start = guess if guess is not None and close else _guess_noise(target, scheme, Phase(scheme, 1.0, steps).rounds)
-    return _exp_minus(solve(target, lambda x: (scheme, math.exp(-x), steps), -math.log(start), _NOISE_LIMITS, close))
+    return _exp_minus(solve(target, lambda x: (scheme, math.exp(-x), steps), -math.log(start), _NOISE_LIMITS,
+                            close=close))  # fmt: skip
 
 
 def _exp_minus(x: float | None) -> float | None:
@@ -215,59 +215,34 @@ def calibrate_steps(
 
 def _most_rounds(target: Target, scheme: CappedPoisson, noise: float, unit: int) -> int:
     """The largest number of times `unit` steps that meets the target."""
-    known: dict[int, float] = {}
-
-    def cost(rounds: int) -> float:
-        if rounds not in known:
-            known[rounds] = target.cost(scheme, noise, rounds * unit)
-        return known[rounds]
-
+    curve = target.curve(scheme, noise, unit)
     variance = _spread(noise, target.adjacency) * scheme.sampling_probability**2
     guess = target.gaussian_shift() ** 2 / max(variance, 1e-300)
     start, limits = math.log(min(max(guess, 1.0), _MOST_STEPS)), (0.0, math.log(_MOST_STEPS))
-    rough, _ = first_look(
-        Looks(target, quick=True), lambda x: (scheme, noise, round(math.exp(x)) * unit), start, limits
-    )
 
-    def tolerance(x: float) -> float:
-        return max(1e-6, 0.3 * math.exp(-x))
+    def at(x: float) -> Run:
+        return scheme, noise, round(math.exp(x)) * unit
 
-    def exact(x: float) -> float:
-        return cost(round(math.exp(x)))
+    def cost(rounds: int) -> float:
+        nonlocal curve
+        curve = after(curve, rounds * unit)  # most of what one number of steps takes serves the next
+        return target.cost_of(curve)
 
+    rough, slope = first_look(Looks(target, quick=True), at, start, limits)
     if rough is None:
-        found = bracketed(lambda x: target.look(scheme, noise, round(math.exp(x)) * unit), exact, start, limits,
-                          tolerance=tolerance, slope=_STEPS_SLOPE)  # fmt: skip
-    else:
-        found = climb(exact, rough, 0.1, limits, tolerance=tolerance(rough), slope=_STEPS_SLOPE)
-    if found.good is None:
+        rough = climb(lambda x: target.look(*at(x)), start, 0.25, limits, tolerance=LOOK_TOLERANCE).good or 0.0
+    good, bad = last_whole(cost, round(math.exp(rough)), _STEPS_SLOPE if math.isnan(slope) else slope, _MOST_STEPS)
+    if good is None:
         spent = target.spent(scheme, noise, unit)
         raise NoSolutionError(
             f"{target.describe()} cannot be met: even one step at noise_multiplier={noise:.6g} costs epsilon"
             f" {spent:.4g} > {target.epsilon:.6g}; raise noise_multiplier, or lower sampling_probability"
         )
-    if found.bad is None:
+    if bad is None:
         raise NoSolutionError(
             f"{target.describe()} is met even by {_MOST_STEPS} steps at noise_multiplier={noise:.6g}; any run you can"
             " finish is within it"
         )
-    return _last_good(cost, known)
-
-
-def _last_good(cost: Callable[[int], float], known: dict[int, float]) -> int:
-    """The integer that is good while the next one is not, from the closest ones known."""
-    good = max(rounds for rounds, value in known.items() if value <= 0.0)
-    bad = min(rounds for rounds, value in known.items() if value > 0.0 and rounds > good)
-    turn = 0
-    while bad - good > 1:
-        rise = known[bad] - known[good]
-        share = -known[good] / rise if turn < _CHORDS and 0.0 < rise < math.inf else 0.5
-        turn += 1
-        middle = min(max(good + math.ceil(share * (bad - good)), good + 1), bad - 1)
-        if cost(middle) <= 0.0:
-            good = middle
-        else:
-            bad = middle
     return good
 
 
@@ -329,5 +304,5 @@ def _most_probable(target: Target, scheme: CappedPoisson, noise: float, steps: i
     guess = target.gaussian_shift() / math.sqrt(rounds * max(_spread(noise, target.adjacency), 1e-300))
     guess = min(max(guess, _LEAST_PROBABILITY), scheme.max_batch_size / scheme.group_size, 1.0)
     limits = math.log(_LEAST_PROBABILITY), highest
-    best = solve(target, lambda x: (at(x), noise, steps), math.log(guess), limits)
+    best = solve(target, lambda x: (at(x), noise, steps), math.log(guess), limits, probability=True)
     return None if best is None else at(best).sampling_probability

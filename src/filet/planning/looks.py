@@ -25,6 +25,15 @@ _MUCH, _LENT = (
 _LOG_SLOPE, _UNSURE = 2.0, 0.15  # of log epsilon before anything is known, and the longest step by it
 _SLOPE = 1.2  # of the scale below, in units of its value, before anything is known
 _LONGEST = 1.0  # of one step of the secant method
+_BELOW, _FALL, _LEAST_FALL = (
+    2.0,
+    -0.9,
+    0.2,
+)  # deviations from the mean draw to the cap; log of what that adds, a deviation
+_ROOM, _TRACE = (
+    0.97,
+    1e-6,
+)  # of the target: what draws may cost without a cap for the cap to decide, and the least that it may add
 # Guesses err alike at runs whose probability and noise differ by less, in the logarithm; quick looks at what is lent are dear.
 _ALIKE, _ALIKE_LENT = 0.1, 0.3
 
@@ -124,6 +133,42 @@ class Looks:
             before, x = (x, off), following
         return None
 
+    def probable_root(
+        self, at: Callable[[float], Run], guess: float, limits: tuple[float, float]
+    ) -> tuple[float, float] | None:
+        """As `close_root`, for x the logarithm of the sampling probability of truncated batches.
+
+        What truncation adds to epsilon grows nearly exponentially as the mean draw approaches the cap, in deviations of the draw.
+        """
+        scheme, noise, steps = at(guess)
+        if scheme.overflow is Overflow.REJECT or not scheme.capped:
+            return None
+        start = _mean_below(scheme, _BELOW)
+        free = replace(at(start)[0], max_batch_size=scheme.group_size)
+        least = self._rough.epsilon(Phase(free, noise, steps, self.target.analysis)) / self.target.epsilon
+        if not 0.0 < least < math.inf:
+            return None
+        if least > _ROOM:
+            return self.close_root(at, start - max(math.log(least), 0.0), limits)
+        below, slope, before = _BELOW, _FALL, None
+        good, bad = math.inf, -math.inf
+        for _ in range(_TURNS):
+            x = _mean_below(scheme, below)
+            spent = self._rough.epsilon(Phase(*at(x), self.target.analysis)) / self.target.epsilon
+            plain = least * math.exp(x - start)
+            if not (0.0 < spent < math.inf and plain < 1.0):
+                return None
+            good, bad = (below, bad) if spent <= 1.0 else (good, below)
+            here = x, math.log(spent), below, math.log(max(spent - plain, _TRACE) / (1.0 - plain))
+            if before is not None and below != before[2]:
+                slope = min((here[3] - before[3]) / (below - before[2]), -_LEAST_FALL)
+            following = below - min(max(here[3] / slope, -_LONGEST), _LONGEST)
+            below = following if bad < following < good else 0.5 * (good + bad)
+            if before is not None and abs(here[1]) < _NEARLY and here[0] != before[0]:
+                return _mean_below(scheme, below), (here[1] - before[1]) / (here[0] - before[0])
+            before = here
+        return None
+
     def enclosed(
         self, at: Callable[[float], Run], start: float, limits: tuple[float, float], close: float
     ) -> float | None:
@@ -137,3 +182,10 @@ class Looks:
         if log_delta >= -_HARDLY or math.isnan(log_delta):
             return math.inf
         return math.sqrt(max(-goal, 0.0)) - math.sqrt(-log_delta)
+
+
+def _mean_below(scheme: CappedPoisson, deviations: float) -> float:
+    """The logarithm of the sampling probability at which the mean draw is so many of its deviations below the cap, about."""
+    cap, half = float(scheme.max_batch_size), 0.5 * deviations
+    root = math.sqrt(cap + half * half) - half
+    return math.log(min(root * root / scheme.group_size, 1.0))

@@ -7,6 +7,8 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 Cost = Callable[[float], float]
+_CHORDS = 8  # turns after which a bracket is halved
+_FACTOR = 4.0  # in log x: the longest stride
 
 
 class Bracket(NamedTuple):
@@ -55,6 +57,38 @@ def climb(cost: Cost, start: float, stride: float, limits: tuple[float, float], 
         move = min(move, stride)
         stride *= 2.0 if abs(streak) < 4 else 4.0
         x = min(x + move, high) if good is not None else max(x - move, low)
+
+
+def last_whole(cost: Callable[[int], float], start: int, slope: float, most: int) -> tuple[int | None, int | None]:
+    """The last number from 1 to `most` that is good, cost(x) <= 0, and the next one, which is not; None where there is none.
+
+    For a cost that rises, with about that `slope` in log x, and may be infinite: along the slope until the answer is enclosed,
+    then by chords, and by halves where those do not help.
+    """
+    good: tuple[int, float] | None = None
+    bad: tuple[int, float] | None = None
+    x, turn, stride = min(max(start, 1), most), 0, 1
+    while True:
+        value = cost(x)
+        if value <= 0.0:
+            good = x, value
+        else:
+            bad = x, value
+        if (good and good[0] == most) or (bad and bad[0] == 1) or (good and bad and bad[0] - good[0] == 1):
+            return good and good[0], bad and bad[0]
+        turn += 1
+        if good and bad:
+            width, rise = bad[0] - good[0], bad[1] - good[1]
+            share = -good[1] / rise if turn < _CHORDS and math.isfinite(rise) else 0.5
+            expected = good[0] + math.floor(share * width)  # the last good one
+            x = min(max(expected, good[0] + 1), bad[0] - 1)
+            continue
+        expected = math.floor(x * math.exp(min(max(-value / slope, -_FACTOR), _FACTOR)))
+        if good and expected <= x:  # the next one is not good, by the slope; ever further, should that mislead
+            expected, stride = x + stride, 4 * stride
+        elif bad and expected >= x:
+            expected, stride = x - stride, 4 * stride
+        x = min(max(expected, 1), most)
 
 
 def lowest(function: Callable[[float], float], low: float, high: float, turns: int = 14) -> tuple[float, float]:

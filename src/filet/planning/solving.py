@@ -24,15 +24,16 @@ _SLOPES = (0.05, 1e4)  # of log epsilon in x; the sampling probability has steep
 _SLOPE = 1.3  # of log epsilon, roughly, before two points are known
 
 
-def solve(target: Target, at: Callable[[float], Run], guess: float, limits: tuple[float, float],
-           close: bool = False) -> float | None:  # fmt: skip
+def solve(target: Target, at: Callable[[float], Run], guess: float, limits: tuple[float, float], *,
+          close: bool = False, probability: bool = False) -> float | None:  # fmt: skip
     """The largest x that meets the target: from guesses, or by brackets where they fail or overflows weigh on delta.
 
-    `close` says that the guess is good.
+    `close` says that the guess is good, `probability` that x is the logarithm of the sampling probability.
     """
     if not target.overflow_matters(target.curve(*at(guess)), 0.02):
         looks = Looks(target, quick=True)
-        start, slope = (guess, math.nan) if close else first_look(looks, at, guess, limits)
+        full = looks.probable_root(at, guess, limits) if probability else None
+        start, slope = full or ((guess, math.nan) if close else first_look(looks, at, guess, limits))
         found = _solved(looks, at, start, limits, slope)
         if found is not None:
             return found
@@ -53,12 +54,11 @@ def first_look(looks: Looks, at: Callable[[float], Run], guess: float,
     return looks.enclosed(at, guess, limits, LOOK_TOLERANCE) if rough is None else rough, math.nan
 
 
-def bracketed(look: Cost, cost: Cost, guess: float, limits: tuple[float, float], *,
-              tolerance: Callable[[float], float] = lambda x: _TOLERANCE, slope: float = _SLOPE) -> Bracket:  # fmt: skip
+def bracketed(look: Cost, cost: Cost, guess: float, limits: tuple[float, float]) -> Bracket:
     """Coarse looks first, then costs around what they found."""
     rough = climb(look, guess, 0.25, limits, tolerance=LOOK_TOLERANCE)
     start = rough.good if rough.good is not None else limits[0]
-    return climb(cost, start, 0.01, limits, tolerance=tolerance(start), slope=slope)
+    return climb(cost, start, 0.01, limits, tolerance=_TOLERANCE, slope=_SLOPE)
 
 
 def _largest(look: Cost, cost: Cost, proof: Cost, guess: float, limits: tuple[float, float]) -> float | None:

@@ -49,11 +49,23 @@ class Target:
 
     def cost(self, scheme: CappedPoisson, noise: float, steps: int) -> float:
         """log of the certified epsilon over the target: at most 0 exactly if the run meets the target."""
-        spent = self.spent(scheme, noise, steps)
+        return self._cost(self.spent(scheme, noise, steps))
+
+    def cost_of(self, curve: PrivacyCurve) -> float:
+        """As `cost`, of a curve."""
+        return self._cost(self._spent_on(curve))
+
+    def _cost(self, spent: float) -> float:
         if spent in (0.0, math.inf):
             return math.copysign(math.inf, spent - 1.0)
         value = math.log(spent / self.epsilon)
         return max(value, 1e-16) if spent > self.epsilon else min(value, 0.0)  # rounding must not change the verdict
+
+    def _spent_on(self, curve: PrivacyCurve) -> float:
+        try:
+            return float(curve.epsilon(self.delta))
+        except NotCertifiedError:
+            return math.inf
 
     def search_cost(self, scheme: CappedPoisson, noise: float, steps: int) -> float:
         """As `cost`; but where overflows weigh on the union strategy's delta, log of that delta over the target's.
@@ -107,7 +119,4 @@ class Target:
 
 @lru_cache(maxsize=256)  # the search and the proof of its result ask for the same points
 def _spent(target: Target, scheme: CappedPoisson, noise: float, steps: int) -> float:
-    try:
-        return float(target.curve(scheme, noise, steps).epsilon(target.delta))
-    except NotCertifiedError:
-        return math.inf
+    return target._spent_on(target.curve(scheme, noise, steps))

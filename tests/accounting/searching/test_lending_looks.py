@@ -71,7 +71,9 @@ def test_nodes_that_nearly_coincide_do_not_blur_a_look() -> None:
     found = []
     for count in (160, 320, 640):
         loss = first_nodes(step, Query(14_000, -40.0), count)
-        found.append(lending_looks._chernoff(lending_looks._coarse(loss, lending.swap_part(step, loss)), ask).epsilon)
+        found.append(
+            lending_looks._chernoff(lending_looks._coarse(loss, lending.swap_part(step, loss), ask), ask).epsilon
+        )
     assert found == pytest.approx([found[-1]] * 3, rel=0.01)
     assert found == sorted(found, reverse=True)  # chords only add
 

@@ -25,6 +25,7 @@ _SPREAD = np.linspace(0.0, 1.0, 17)[1:-1]  # of a bracket, wherever the answer m
 _BELOW = np.append(10.0 ** -(2.0 ** np.arange(9.0)), 0.0)  # of a bracket from 0: epsilons may be as small as p
 _NARROW = 1e-11  # the relative width at which a bracket is narrow enough
 _ROUNDS = 40
+_SAME_SIZE = 0.05  # of log delta: nodes for the one serve the other
 _SIZES = 4  # looks for the size of a delta
 _NEIGHBOURS = 4  # points that say where it should be
 
@@ -131,13 +132,15 @@ class OneStepAnswers:
         plain = found = self._plain.deltas(epsilons)
         if self._direction.parts[0].step is None:
             return plain
-        seen = 0.0
+        seen, one = 0.0, epsilons.size == 1
         for _ in range(_SIZES):  # what lending gives is made for deltas of one size, which it may lower by far
-            sizes = np.log(np.maximum(found[1], math.exp(LOWEST_LOG_DELTA)))
-            low, high = bucket(float(sizes.min())), float(np.log(plain[1].max()))
-            if low == seen or high <= LOWEST_LOG_DELTA:
+            size, high = (
+                float(np.log(max(end, math.exp(LOWEST_LOG_DELTA)))) for end in (found[1].min(), plain[1].max())
+            )
+            low = size if one else bucket(size)
+            if abs(low - seen) < _SAME_SIZE or high <= LOWEST_LOG_DELTA:
                 break
-            lent = self.exact(low, high if epsilons.size > 1 else None).deltas(epsilons)
+            lent = self.exact(low, None if one else high).deltas(epsilons)
             found, seen = (np.minimum(plain[0], lent[0]), np.minimum(plain[1], lent[1])), low
         return found
 

@@ -140,7 +140,7 @@ def tilt_focus(guide: Guide, query: Query, cells: int) -> Focus:
     return Focus(cells, loss, np.array([query.log_delta - tilt * epsilon, 0.0]))
 
 
-def _coarse(loss: Array, part: Array) -> Discrete:
+def _coarse(loss: Array, part: Array, query: Query) -> Discrete:
     """About the law whose profile, nearly convex, has these parts; where it is not convex, there is no mass."""
     value = np.where(loss < 0.0, part - np.expm1(np.minimum(loss, 0.0)), part)
     # nodes crowd where losses of the other direction end: between the closest of them slopes would be rounding errors
@@ -149,7 +149,13 @@ def _coarse(loss: Array, part: Array) -> Discrete:
         loss, value = loss[known], value[known]
     width = np.concatenate([np.exp(loss[:1]), np.exp(loss[:-1]) * np.expm1(loss[1:] - loss[:-1])])
     ends = np.concatenate([[1.0], value])
-    return _law(loss, np.append((ends[1:] - ends[:-1]) / width, 0.0))
+    return _likely(loss, value, np.append((ends[1:] - ends[:-1]) / width, 0.0), query)
+
+
+def _likely(loss: Array, value: Array, slope: Array, query: Query) -> Discrete:
+    """The law of a profile with these values and slopes, as far as it is made in the end (`_near`): far losses mislead."""
+    end = int(np.searchsorted(loss, _enough(loss, value, query)[1], side="right"))
+    return _law(loss[:end], slope[: end + 1])
 
 
 def _apart(loss: Array, gap: float) -> Any:
@@ -220,7 +226,7 @@ class Seen:
     def guide(self, query: Query, start: float | None = None, *, back: bool = False) -> Guide:
         """What Chernoff's bound says in one direction, searched for from a tilt; what it says is kept."""
         if (query, back) not in self._guides:
-            self._guides[query, back] = _chernoff(self.coarse(back=back), query, start)
+            self._guides[query, back] = _chernoff(_likely(*self._hulls[back], query), query, start)
         return self._guides[query, back]
 
     @cached_property
@@ -340,18 +346,27 @@ class Sight:
 
     def seen(self, query: Query) -> Seen | None:
         """What lending gives; None if that is next to nothing over Theorem 2 at the delta of the query."""
-        before = _chernoff(_coarse(self.loss, self.swap), query)
-        if before.epsilon <= (1.0 + _GAIN) * _chernoff(_coarse(self.loss, self._least), query, before.tilt).epsilon:
+        before = _chernoff(_coarse(self.loss, self.swap, query), query)
+        least = _chernoff(_coarse(self.loss, self._least, query), query, before.tilt)
+        if not self._gains(before, least, self._least, query):
             return None  # no lending could help
         lent = self._lent  # read once: another thread may put an equal one, without its guides, in its place
-        after = lent.guide(query, before.tilt).epsilon
-        if before.epsilon > (1.0 + _GAIN) * after:
+        after = lent.guide(query, before.tilt)
+        if self._gains(before, after, lent.part, query):
             return lent
         if symmetric(self.step):
             return None
-        other = _chernoff(_coarse(*reverse(self.loss, self.swap)), query)
-        after = max(after, lent.guide(query, other.tilt, back=True).epsilon)
-        return lent if other.epsilon > (1.0 + _GAIN) * after else None
+        other = _chernoff(_coarse(*reverse(self.loss, self.swap), query), query)
+        back = max(after.epsilon, lent.guide(query, other.tilt, back=True).epsilon)
+        return lent if other.epsilon > (1.0 + _GAIN) * back else None
+
+    def _gains(self, before: Guide, after: Guide, part: Array, query: Query) -> bool:
+        """Whether parts are worth more than those of Theorem 2: by Chernoff's bound, or where few losses decide by the single one."""
+        if before.epsilon > (1.0 + _GAIN) * after.epsilon:
+            return True
+        above = self.loss >= 0.0  # where parts are values
+        one, other = (_one_loss(self.loss[above], each[above], query) for each in (self.swap, part))
+        return not _alike(query, before) and one > (1.0 + _GAIN) * other
 
 
 def look(step: Step, query: Query) -> Seen | None:
@@ -374,8 +389,12 @@ def resolved(found: Laws, query: Query) -> bool:
     return all(query.steps * law.infinite <= most for law in (found.forward, found.reverse))
 
 
+def _one_loss(loss: Array, value: Array, query: Query) -> float:
+    """The loss that one step exceeds with a chance of delta over all steps."""
+    return float(np.interp(math.log(query.steps) - query.log_delta, -np.log(value), loss))
+
+
 def _single(loss: Array, value: Array, query: Query, around: int) -> Array:
     """Nodes around the loss that one step exceeds with a chance of delta over all steps: it may decide alone."""
-    goal = query.log_delta - math.log(query.steps)
-    at = float(np.interp(-goal, -np.log(value), loss))
+    at = _one_loss(loss, value, query)
     return at * np.linspace(0.95, 1.05, around) if 0.0 < at < loss[-1] else np.zeros(0)

@@ -67,6 +67,7 @@ class Direction:
         self.parts = [part for part in parts if part.steps > 0]
         self.gaussian = gaussian
         self.steps = sum(part.steps for part in self.parts)
+        self._about = _rounded_up(self.steps)  # so that runs of nearly as many steps are seen alike
         # Sums of few discrete losses are coarse, so few steps take finer cells.
         self.cells = _CELLS * (4 if self.steps <= 4 else 2 if self.steps <= 30 else 1)
         self._width = 0.1  # of the cells of a first look, in deviations
@@ -85,6 +86,11 @@ class Direction:
         self._mirrored = True
         return Direction(parts, self.gaussian, self)
 
+    def see_as(self, other: Direction) -> None:
+        """Take over what a run of the same laws has looked at, if it has about as many steps."""
+        if self._about == other._about:
+            self._looked, self._sights = other._looked, other._sights
+
     def look(self, log_delta: float, highest: float | None = None) -> Look:
         """Each part in equal cells, or its law by lending where that helps at such deltas; the last look is kept.
 
@@ -99,7 +105,7 @@ class Direction:
         if self._mirror:
             seen = [one.reversed() for one in self._mirror.look(log_delta, highest)]
         else:
-            query = Query(self.steps, log_delta, highest)
+            query = Query(self._about, log_delta, highest)
             seen = [self._lent(number, query) or equal_cells(part.law, key[0], self._width)
                     for number, part in enumerate(self.parts)]  # fmt: skip
         self._looked = key, seen
@@ -122,7 +128,7 @@ class Direction:
 
     def size(self, epsilon: float) -> float:
         """About log delta(epsilon), by first looks: for which deltas to look closely; without lending, a usual one."""
-        query = Query(self.steps, -_SIGHT)
+        query = Query(self._about, -_SIGHT)
         looks = [self._first_look(number, query) for number in range(len(self.parts))]
         if not any(looks):
             return _USUAL_LOG_DELTA
@@ -133,7 +139,7 @@ class Direction:
 
     def _reach(self, log_delta: float) -> float:
         """Beyond this many standard deviations the losses of all steps weigh less than e^-10 delta."""
-        return math.sqrt(2.0 * (math.log(self.steps) - log_delta + 10.0))
+        return math.sqrt(2.0 * (math.log(self._about) - log_delta + 10.0))
 
     def view(self, look: Look, *, above: bool) -> View:
         """The run on the given cells. What lending gives is discrete as it is, and bounded from both sides as such."""
@@ -364,6 +370,12 @@ def _covers(known: tuple[float, float, float | None], key: tuple[float, float, f
     if known[2] is None or key[2] is None:
         return known == key
     return known[1] <= key[1] and key[2] <= known[2]
+
+
+def _rounded_up(steps: int) -> int:
+    """By at most a part in 32."""
+    rest = max(steps.bit_length() - 6, 0)
+    return -(-steps >> rest) << rest
 
 
 def bucket(log_delta: float) -> float:
