@@ -18,22 +18,18 @@ _TURNS = 12
 _CLOSE = 3e-6
 _HARDLY = 1e-3
 _NEARLY = 4e-3  # of log epsilon: from there on a chord does the rest
-_MUCH, _LENT = (
-    0.4,
-    0.45,
-)  # in log delta: what may be lent that is worth guesses of its own, and about which share of it is
+_MUCH = 0.4  # in log delta: what may be lent that is worth guesses of its own
+_LENT = 0.45  # about the share of it that is lent
 _LOG_SLOPE, _UNSURE = 2.0, 0.15  # of log epsilon before anything is known, and the longest step by it
 _SLOPE = 1.2  # of the scale below, in units of its value, before anything is known
 _LONGEST = 1.0  # of one step of the secant method
-_BELOW, _FALL, _LEAST_FALL = (
+_BELOW, _FURTHER = (
     2.0,
-    -0.9,
-    0.2,
-)  # deviations from the mean draw to the cap; log of what that adds, a deviation
-_ROOM, _TRACE = (
-    0.97,
-    1e-6,
-)  # of the target: what draws may cost without a cap for the cap to decide, and the least that it may add
+    2.5,
+)  # deviations of the draw: how far below the cap its mean is at first, and the longest step later
+_FALL, _LEAST_FALL = -0.9, -0.2  # of the logarithm of what a cap adds to epsilon, a deviation: at first, and the least
+_ROOM = 0.97  # of the target: if draws cost more without a cap, it does not decide
+_TRACE = 1e-6  # of the target: the least that a cap may add
 # Guesses err alike at runs whose probability and noise differ by less, in the logarithm; quick looks at what is lent are dear.
 _ALIKE, _ALIKE_LENT = 0.1, 0.3
 
@@ -146,8 +142,7 @@ class Looks:
         start = _mean_below(scheme, _BELOW)
         free = replace(at(start)[0], max_batch_size=scheme.group_size)
         least = self._rough.epsilon(Phase(free, noise, steps, self.target.analysis)) / self.target.epsilon
-        if not 0.0 < least < math.inf:
-            return None
+        least = least if least > 0.0 else 0.0  # too little to be seen
         if least > _ROOM:
             return self.close_root(at, start - max(math.log(least), 0.0), limits)
         below, slope, before = _BELOW, _FALL, None
@@ -156,15 +151,18 @@ class Looks:
             x = _mean_below(scheme, below)
             spent = self._rough.epsilon(Phase(*at(x), self.target.analysis)) / self.target.epsilon
             plain = least * math.exp(x - start)
+            if before is not None and x == before[0]:  # at 1, and below the target
+                return limits[1], math.nan
             if not (0.0 < spent < math.inf and plain < 1.0):
                 return None
             good, bad = (below, bad) if spent <= 1.0 else (good, below)
             here = x, math.log(spent), below, math.log(max(spent - plain, _TRACE) / (1.0 - plain))
-            if before is not None and below != before[2]:
-                slope = min((here[3] - before[3]) / (below - before[2]), -_LEAST_FALL)
-            following = below - min(max(here[3] / slope, -_LONGEST), _LONGEST)
+            if before is not None:
+                slope = min((here[3] - before[3]) / (below - before[2]), _LEAST_FALL)
+            longest = _LONGEST if before is None else _FURTHER
+            following = below - min(max(here[3] / slope, -longest), longest)
             below = following if bad < following < good else 0.5 * (good + bad)
-            if before is not None and abs(here[1]) < _NEARLY and here[0] != before[0]:
+            if before is not None and abs(here[1]) < _NEARLY:
                 return _mean_below(scheme, below), (here[1] - before[1]) / (here[0] - before[0])
             before = here
         return None

@@ -85,6 +85,8 @@ def _solved(looks: Looks, at: Callable[[float], Run], x: float | None, limits: t
     target, margin, before, wanted = looks.target, _MARGIN, (math.nan, math.nan), (math.nan, math.nan)
     for _ in range(_TURNS):
         spent = math.inf if x is None else target.spent(*at(x))
+        if x is not None and x >= limits[1] and spent <= target.epsilon:
+            return x
         if x is None or not 0.0 < spent < math.inf or not limits[0] < x < limits[1]:
             return None
         here = x, math.log(spent / target.epsilon)

@@ -24,6 +24,7 @@ _LITTLE = 4.0  # squared deviation of small losses, in units of the slope of log
 _TINY = 1e-300
 _LARGEST = 10.0  # losses so large are read with the others
 _LADDER = 2.0 ** np.arange(-2.0, 14.0, 0.5)  # tilts, over one by epsilon
+_SHIFT = 2.0  # of those lines, over one by the tilt: its square, halved, adds to the logarithm of what they prove
 _SIDES = np.array([0.8, 0.95, 1.01, 1.05, 1.25])  # tilts that bound the aliases of a negligible part, over its own
 _FIRST, _WIDER = 4.0, 16.0  # where bands of large losses end, over epsilon and over the end before
 _NEAR = 0.05  # share of epsilon around which cells are small, as a first guess may be off
@@ -43,7 +44,7 @@ class Bands:
     @property
     def negligible(self) -> list[LinePlan]:
         """Lines of a few nodes, good enough for what does not matter: no large loss, and one that is not large enough."""
-        return [LinePlan(self.tilt, 4.0 / self.tilt, 4.0, 60.0 / self.tilt, self.tilt * _SIDES) for _ in self.caps]
+        return [LinePlan(self.tilt, _SHIFT / self.tilt, 4.0, 60.0 / self.tilt, self.tilt * _SIDES) for _ in self.caps]
 
 
 def bands(view: View, epsilon: float, log_delta: float, two: float = _TWO) -> Bands | None:
