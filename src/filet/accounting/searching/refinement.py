@@ -30,6 +30,7 @@ _CELLS = 800
 _FEW_CELLS = 300  # a law, for runs of very many phases
 _MANY_PHASES = 50
 LOWEST_LOG_DELTA = -640.0
+_FURTHER = 5.0  # times the log delta for which too little was drawn
 _USUAL_LOG_DELTA = -24.0
 _RELATIVE, _ABSOLUTE = 1e-3, 1e-4  # the promised width of an epsilon bracket
 DELTA_WIDTH, _DELTA_LEVELS = 1e-3, 3  # the relative width up to which a delta bracket is refined, and how often
@@ -328,8 +329,11 @@ class Direction:
         for _ in range(3):
             drawing = self._draw(log_delta)
             guesses = drawing.at_epsilon(bracket.epsilon, log_delta, both=self._mirrored) if drawing else None
-            if drawing is None or guesses is None:
+            if drawing is None or (guesses is None and any(drawing.lent)):
                 return False
+            if guesses is None:  # too far out for what was drawn
+                log_delta = max(_FURTHER * log_delta, LOWEST_LOG_DELTA)
+                continue
             about = bucket(guesses[0].log_delta)
             if about == log_delta or (about > log_delta and not any(drawing.lent)):
                 self._drawn.last = bracket_delta(self, drawing, guesses, bracket)

@@ -35,6 +35,7 @@ _SMALL, _COARSER = 0.01, 10.0  # epsilons below it need fewer digits, but some
 _MERGED = 5  # neighbouring losses of a fine law
 _NODES = (48, 512)  # of a rough line
 _FADED = -20.0  # logarithm of a transform that no longer matters
+_AMPLIFIED = 12.5  # as a logarithm: if a line amplifies rounding by more, a delta has too few digits
 _ALIKE = 2.0  # directions whose log deltas differ by less
 _LESS = 4.0  # how much less the other direction matters, in logarithms
 _AROUND = np.linspace(-0.25, 1.25, 13)  # of epsilon: where delta is tabulated
@@ -217,6 +218,7 @@ class RoughLine:
             if alive < nodes - 1:
                 break
         self.c, self.u = c, u[: alive + 1]
+        self.end = w * (alive + 1) if alive < nodes - 1 else math.inf  # the frequency at which the transform has faded
         z = c + 1j * self.u
         self.f = np.exp(log_f[: self.u.size]) / (z * (z + 1.0)) * (w / math.pi)
         self.f[0] *= 0.5
@@ -226,6 +228,10 @@ class RoughLine:
     def log_deltas(self, epsilon: Array) -> Array:
         values = (np.exp((-1j) * np.outer(epsilon - self.centre, self.u)) * self.f).real.sum(axis=1)
         return np.asarray(np.log(np.maximum(values, _TINY)) + self.log_scale - self.c * epsilon)
+
+    def shorter(self, line: Proposal) -> Proposal:
+        """A line that is left off where the transform has faded."""
+        return line._replace(nodes=min(line.nodes, self.end * line.plan.period / (2.0 * math.pi)))
 
     def solve(self, epsilon: float, log_delta: float) -> float:
         """Newton's method for the epsilon of a log delta; NaN if it leads nowhere."""
@@ -260,10 +266,13 @@ class Guess(NamedTuple):
 def _line(sketch: Sketch, table: Table, epsilon: float, log_delta: float, width: float) -> Proposal:
     """A line for queries near an epsilon; where the table is too coarse for a short one, from finer tilts."""
     line = table.line(epsilon, log_delta, width)
-    if line.nodes > _EASY:
-        tilts = np.append(0.0, line.plan.c * _FINE)
-        line = choose_line(tilts, sketch.log_mgf(tilts), sketch.total_steps, epsilon, log_delta, width)
-    return line
+    return line if line.nodes <= _EASY else _finer_line(sketch, line.plan.c, epsilon, log_delta, width)
+
+
+def _finer_line(sketch: Sketch, c: float, epsilon: float, log_delta: float, width: float,
+                tolerable: float = 0.0) -> Proposal:  # fmt: skip
+    tilts = np.append(0.0, c * _FINE)
+    return choose_line(tilts, sketch.log_mgf(tilts), sketch.total_steps, epsilon, log_delta, width, tolerable=tolerable)
 
 
 def guess_at_delta(sketch: Sketch, table: Table, log_delta: float, width: float,
@@ -284,19 +293,23 @@ def guess_at_delta(sketch: Sketch, table: Table, log_delta: float, width: float,
     if not found > 0.0:
         return None
     around = _AROUND * found
-    return Guess(found, log_delta, line, around, rough.log_deltas(around))
+    return Guess(found, log_delta, rough.shorter(line), around, rough.log_deltas(around))
 
 
 def guess_near_epsilon(sketch: Sketch, table: Table, epsilon: float, width: float) -> Guess | None:
     """How large delta(epsilon) is likely to be; None where no sketch says."""
     if not table.epsilon[0] < epsilon < table.epsilon[-1] or not epsilon > 0.0:
         return None
-    line = _line(sketch, table, epsilon, float(np.interp(epsilon, table.epsilon, table.log_delta)), width)
-    around = np.append(_AROUND * epsilon, epsilon)
-    log_deltas = RoughLine(sketch, line.plan.c, line.plan.period).log_deltas(around)
-    if not math.log(_TINY) < log_deltas[-1] < 0.0:
+    about = float(np.interp(epsilon, table.epsilon, table.log_delta))
+    line = _line(sketch, table, epsilon, about, width)
+    around, rough = np.append(_AROUND * epsilon, epsilon), RoughLine(sketch, line.plan.c, line.plan.period)
+    log_deltas = rough.log_deltas(around)
+    found = float(log_deltas[-1])
+    if not math.log(_TINY) < found < 0.0:
         return None
-    return Guess(epsilon, float(log_deltas[-1]), line, around[:-1], log_deltas[:-1])
+    if line.log_amplitude + about - found > _AMPLIFIED:  # delta is far below that of the table
+        line = _finer_line(sketch, line.plan.c, epsilon, found, width, tolerable=_AMPLIFIED - 0.5)
+    return Guess(epsilon, found, rough.shorter(line), around[:-1], log_deltas[:-1])
 
 
 def guess_at_epsilon(table: Table, epsilon: float, log_delta: float, width: float, known: Proposal) -> Guess | None:

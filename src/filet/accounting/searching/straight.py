@@ -47,6 +47,7 @@ _AMPLITUDE, _NODES = 12.0, 3e4  # of lines that are read without a second though
 _INFINITE = 1e-3  # of delta: the most that infinite losses may take
 _BELOW = math.sqrt(3.0)  # over the shift from above: what smoothing costs is taken off where it is bounded
 _FINER = 2.0  # cells of a delta, over those of an epsilon, which is less sensitive
+_USUAL = -25.0  # log delta: where it is less, a delta is more sensitive still
 _NO_TILTS = np.zeros(0)
 _DELTA = 1e-3  # the promised relative width of a delta bracket
 _NARROW = 0.1  # gap between the log deltas of the two directions: a sketch is off by some of it
@@ -188,7 +189,8 @@ def _added(evidence: Evidence, epsilon: float, log_delta: float) -> float:
 
 def bracket_delta(run: Run, drawing: Drawing, guesses: Guesses, bracket: DeltaBracket) -> Drawn | None:
     """Narrow a bracket of delta from above and from below to what is promised; None if that led nowhere."""
-    finer, log_delta = _FINER, guesses[0].log_delta
+    log_delta = guesses[0].log_delta
+    finer = _FINER * max(1.0, math.sqrt(log_delta / _USUAL))
     for _ in range(2):
         drawn = drawing.cells(guesses, finer)
         if drawn is None:

@@ -188,9 +188,11 @@ def propose_line(
 
 
 def choose_line(tilts: Array, log_mgf: Array, steps: float, epsilon: float, log_delta: float, width: float,
-                clear: float = 0.0, widest: float = WIDEST_SHIFT) -> Proposal:  # fmt: skip
-    """A plan from the logarithms of a transform at some tilts, the first of which is zero."""
-    best, sides, period, amplitude = _choose(tilts, log_mgf, epsilon, log_delta, _tolerable(steps))
+                clear: float = 0.0, widest: float = WIDEST_SHIFT, tolerable: float = 0.0) -> Proposal:  # fmt: skip
+    """A plan from the logarithms of a transform at some tilts, the first of which is zero; `tolerable` is how much rounding may
+    be amplified, if that is more than usual, as a logarithm.
+    """
+    best, sides, period, amplitude = _choose(tilts, log_mgf, epsilon, log_delta, max(tolerable, _tolerable(steps)))
     beta = min(40.0, 15.0 + max(0.0, amplitude))
     c = float(tilts[best])
     unit = 1.05 * beta * period / (2.0 * math.pi)  # nodes until a smoothing of width 1 has died out
