@@ -13,8 +13,9 @@ from tests.settings import SETTINGS
 
 import filet
 from filet import CappedPoisson, InvalidArgumentError, NotCertifiedError, PrivacyCurve, account
-from filet.accounting.curve import certified
+from filet.accounting.curve import after, certified
 from filet.accounting.proving.closed_form import gaussian_log_delta
+from filet.accounting.searching.lending_looks import Laws, Query, Seen
 
 A = SETTINGS["A"]
 ADJACENCIES = [a.value for a in filet.Adjacency]
@@ -262,3 +263,34 @@ def test_a_contradiction_is_never_an_answer(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr("filet.accounting.run.Run.delta", crossed)
     with pytest.raises(filet.NotCertifiedError, match="contradict"):
         curve.delta(1.0)
+
+
+@pytest.mark.parametrize("adjacency", ADJACENCIES)
+@pytest.mark.parametrize("analysis", ["refined", "swap", "union"])
+def test_what_other_steps_have_seen_changes_no_digit(adjacency: str, analysis: str) -> None:
+    words: dict[str, Any] = {"noise_multiplier": A.sigma, "adjacency": adjacency, "analysis": analysis}
+    curve = account(A.scheme(), steps=1, **words)
+    for steps in (1, 2, 40, 14_000, 14_001, 14_336, 14_337, 16_000, 3):
+        curve, fresh = after(curve, steps), account(A.scheme(), steps=steps, **words)
+        assert curve.phases == fresh.phases
+        assert curve.epsilon_bounds(1e-3) == fresh.epsilon_bounds(1e-3)
+        assert curve.delta_bounds(0.5) == fresh.delta_bounds(0.5)
+
+
+def test_nearly_as_many_steps_look_at_what_is_lent_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    looked, honest = [], Seen.laws
+
+    def laws(self: Seen, query: Query) -> Laws | None:
+        looked.append(query)
+        return honest(self, query)
+
+    monkeypatch.setattr(Seen, "laws", laws)
+    curve = account(A.scheme(), noise_multiplier=1.0, steps=14_000, adjacency="zero-out")
+    epsilons = [curve.epsilon(1e-5)]
+    for steps in (14_001, 13_999, 14_050):
+        curve = after(curve, steps)
+        epsilons.append(curve.epsilon(1e-5))
+    assert len(looked) == 1
+    assert epsilons[2] < epsilons[0] < epsilons[1] < epsilons[3]
+    after(curve, 16_000).epsilon(1e-5)
+    assert len(looked) == 2

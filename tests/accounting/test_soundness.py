@@ -33,7 +33,9 @@ def _few_nodes(monkeypatch: pytest.MonkeyPatch) -> None:
     """Fewer frequencies, and no search for an early decay where it is costly: wide bounds, but none may be wrong."""
     full = Composition.decays_after
 
-    def decays_after(self: Composition, c: float, limit: float, tolerance: float, chords: Any) -> tuple[float, float]:
+    def decays_after(
+        self: Composition, c: float, limit: float, tolerance: float, chords: Any = None
+    ) -> tuple[float, float]:
         rate = max(float(one.spread.max()) for one in self.tilted(c))
         return full(self, c, limit, tolerance, chords) if 1.0 < limit * rate < 3000.0 else (limit, 1.0)
 

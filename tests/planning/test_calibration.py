@@ -16,7 +16,7 @@ from filet.errors import InvalidArgumentError, NoSolutionError
 from filet.planning import target as targets
 from filet.planning.calibration import calibrate_noise_multiplier, calibrate_sampling_probability, calibrate_steps
 from filet.scheme import CappedPoisson, Overflow
-from settings import Setting
+from settings import TARGET_EPSILON, Setting
 
 N = 60_000
 ADJACENCIES = [adjacency.value for adjacency in Adjacency]
@@ -149,6 +149,32 @@ def test_noise_falls_with_epsilon_and_grows_with_steps_and_probability() -> None
     assert noise(0.5) > noise(1.0) > noise(2.0) > noise(8.0)
     assert noise(steps=100) < noise(steps=1_000) < noise(steps=10_000)
     assert noise(batch=50.0) < noise(batch=100.0) < noise(batch=200.0) < noise(batch=300.0)
+
+
+@pytest.mark.parametrize("adjacency", ADJACENCIES)
+@pytest.mark.parametrize("overflow", ["truncate", "reject"])
+@pytest.mark.parametrize("name", "ABCDE")
+def test_few_certified_epsilons_lead_to_steps_and_to_a_probability(
+    name: str, overflow: str, adjacency: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    setting, asked = SETTINGS[name], []
+    honest = targets.Target._spent_on
+
+    def spent_on(self: Any, curve: Any) -> float:
+        asked.append(curve)
+        return honest(self, curve)
+
+    monkeypatch.setattr(targets.Target, "_spent_on", spent_on)
+    targets._spent.cache_clear()
+    scheme, epsilon, delta = setting.scheme(overflow), TARGET_EPSILON[name], setting.delta
+    words: dict[str, Any] = {"noise_multiplier": setting.sigma, "adjacency": adjacency}
+    steps = calibrate_steps(scheme, epsilon=epsilon, delta=delta, **words)
+    assert len(asked) <= 4
+    last, following = (account(scheme, steps=one, **words).epsilon(delta) for one in (steps, steps + 1))
+    assert last <= epsilon < following
+    del asked[:]
+    calibrate_sampling_probability(scheme, steps=setting.steps, epsilon=epsilon, delta=delta, **words)
+    assert len(asked) <= 2
 
 
 @pytest.mark.parametrize("epsilon", [0.001, 0.01])

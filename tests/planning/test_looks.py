@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 
@@ -86,3 +88,47 @@ def test_a_close_look_that_says_nothing_leads_nowhere(monkeypatch: pytest.Monkey
         assert Looks(TARGET).close_root(tight, 0.0, (-10.0, 3.0)) is None
     monkeypatch.setattr(Rough, "epsilon", lambda _, phase: 3.5 * phase.noise_multiplier)  # falls as x grows
     assert Looks(TARGET).close_root(tight, 0.0, (-10.0, 3.0)) is None
+
+
+def at_probability(scheme: CappedPoisson, noise: float = 1.0, steps: int = 14_000) -> Callable[[float], Run]:
+    return lambda x: (replace(scheme, sampling_probability=min(math.exp(x), 1.0)), noise, steps)
+
+
+P_LIMITS = (math.log(1e-15), 0.0)
+SHARP = CappedPoisson(45_000_000, 1e-3, 66_000)
+
+
+@pytest.mark.parametrize("adjacency", list(Adjacency))
+@pytest.mark.parametrize(
+    ("scheme", "noise", "steps", "epsilon"),
+    [(TIGHT, 1.0, 14_000, 3.0), (TIGHT, 1.3, 14_000, 5.0), (SHARP, 1.0, 3_500, 1.0), (SHARP, 2.0, 3_500, 0.1)],
+)
+def test_the_probability_is_seen_closely_where_batches_begin_to_overflow(
+    scheme: CappedPoisson, noise: float, steps: int, epsilon: float, adjacency: Adjacency
+) -> None:
+    """Its epsilon is nearly flat, then grows threefold within a per cent, and is nearly flat again."""
+    target, at = Target(epsilon, 1e-8, adjacency), at_probability(scheme, noise, steps)
+    found = Looks(target, quick=True).probable_root(at, math.log(1e-3), P_LIMITS)
+    assert found is not None
+    x, slope = found
+    away = abs(math.log(target.spent(*at(x)) / epsilon))
+    assert away <= 2e-3
+    assert away / slope <= 5e-4  # of the probability
+
+
+def test_a_probability_is_not_looked_for_below_a_cap_that_there_is_not() -> None:
+    for scheme in (REJECT, CappedPoisson(60_000, 256 / 60_000, 60_000)):
+        assert Looks(TARGET, quick=True).probable_root(at_probability(scheme), math.log(1e-3), P_LIMITS) is None
+
+
+def test_where_even_every_example_costs_too_little_the_limit_is_returned() -> None:
+    wasteful = Target(60.0, 1e-5, Adjacency.ZERO_OUT)  # more than any probability costs
+    found = Looks(wasteful, quick=True).probable_root(at_probability(TIGHT, 3.0), math.log(1e-3), P_LIMITS)
+    assert found is not None
+    assert found[0] == 0.0
+    assert wasteful.spent(*at_probability(TIGHT, 3.0)(0.0)) <= 60.0
+
+
+def test_looks_at_a_probability_that_say_nothing_lead_nowhere(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Rough, "epsilon", lambda *_: math.nan)
+    assert Looks(TARGET).probable_root(at_probability(TIGHT), math.log(1e-3), P_LIMITS) is None

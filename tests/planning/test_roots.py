@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
-from filet.planning.roots import climb, lowest, minimum
+from filet.planning.roots import climb, last_whole, lowest, minimum
 
 
 @pytest.mark.parametrize(
@@ -56,3 +56,40 @@ def test_climb_asks_few_times_for_a_line() -> None:
 
     assert climb(cost, 0.0, 0.25, (-10.0, 10.0), tolerance=1e-5, slope=3.0).good == pytest.approx(0.61, abs=1e-5)
     assert len(asked) <= 5
+
+
+def logarithmic(root: float, slope: float = 0.6) -> Callable[[int], float]:
+    return lambda x: slope * math.log(x / root)
+
+
+@pytest.mark.parametrize("root", [1.0, 1.5, 7.0, 1234.5, 98_765.999, 3e9 + 0.5])
+@pytest.mark.parametrize("start", [1, 7, 1234, 5000, 10**12])
+def test_the_last_whole_number_is_good_and_the_next_is_not(root: float, start: int) -> None:
+    costs = {
+        "a line": logarithmic(root),
+        "steeper than was said": logarithmic(root, 40.0),
+        "flatter": logarithmic(root, 0.01),
+        "a wall": lambda x: -math.inf if x <= root else math.inf,
+        "a bend": lambda x: (x / root) ** 3 - 1.0,
+    }
+    for name, cost in costs.items():
+        assert last_whole(cost, start, 0.6, 10**12) == (math.floor(root), math.floor(root) + 1), name
+
+
+def test_there_may_be_no_good_number_or_no_other() -> None:
+    assert last_whole(lambda x: 1.0, 100, 0.6, 1000) == (None, 1)
+    assert last_whole(lambda x: math.inf, 100, 0.6, 1000) == (None, 1)
+    assert last_whole(lambda x: -1.0, 100, 0.6, 1000) == (1000, None)
+    assert last_whole(lambda x: -math.inf, 100, 0.6, 1000) == (1000, None)
+
+
+@pytest.mark.parametrize("away", [-20, -1, 0, 1, 2, 20])
+def test_few_numbers_are_asked_for_along_a_known_slope(away: int) -> None:
+    asked = []
+
+    def cost(x: int) -> float:
+        asked.append(x)
+        return logarithmic(15_592.4)(x)
+
+    assert last_whole(cost, 15_592 + away, 0.58, 10**12) == (15_592, 15_593)
+    assert len(asked) <= 4

@@ -27,6 +27,7 @@ _BELOW, _FURTHER = (
     2.0,
     2.5,
 )  # deviations of the draw: how far below the cap its mean is at first, and the longest step later
+_PAST = 6.0  # deviations above the cap at which every batch is full
 _FALL, _LEAST_FALL = -0.9, -0.2  # of the logarithm of what a cap adds to epsilon, a deviation: at first, and the least
 _ROOM = 0.97  # of the target: if draws cost more without a cap, it does not decide
 _TRACE = 1e-6  # of the target: the least that a cap may add
@@ -146,13 +147,13 @@ class Looks:
         if least > _ROOM:
             return self.close_root(at, start - max(math.log(least), 0.0), limits)
         below, slope, before = _BELOW, _FALL, None
-        good, bad = math.inf, -math.inf
+        good, bad, most = math.inf, -math.inf, _mean_below(scheme, 0.0)
         for _ in range(_TURNS):
             x = _mean_below(scheme, below)
-            spent = self._rough.epsilon(Phase(*at(x), self.target.analysis)) / self.target.epsilon
-            plain = least * math.exp(x - start)
-            if before is not None and x == before[0]:  # at 1, and below the target
+            if below < -_PAST or (before and x == before[0]):  # more are drawn, and no more are used
                 return limits[1], math.nan
+            spent = self._rough.epsilon(Phase(*at(x), self.target.analysis)) / self.target.epsilon
+            plain = least * math.exp(min(x, most) - start)
             if not (0.0 < spent < math.inf and plain < 1.0):
                 return None
             good, bad = (below, bad) if spent <= 1.0 else (good, below)

@@ -9,8 +9,10 @@ import numpy as np
 import pytest
 from tests.accounting.laws import SMALL, TICK
 
+from filet import CappedPoisson, account
 from filet.accounting.proving.cells import Discrete
 from filet.accounting.proving.view import View
+from filet.accounting.searching.budget import Budget
 from filet.accounting.searching.jumps import (
     bands,
     ends,
@@ -116,3 +118,14 @@ def test_cells_are_to_be_small_near_epsilon_and_where_small_losses_are(view: Vie
     assert weight[1] < weight[2] == 0.0
     assert weight[3] == pytest.approx(-1.0)
     assert jump_focus(View([(SMALL, 500)], 0.0, True), -9.0, 123) is None
+
+
+@pytest.mark.parametrize("steps", [600, 900, 1100, 1205, 1300, 3000])
+def test_what_is_negligible_does_not_widen_a_bracket(steps: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It was smoothed so much that its lines proved a per cent of delta, which finer cells, at great cost, made no smaller."""
+    lines: list[int] = []
+    monkeypatch.setattr(Budget, "spend", lambda _, nodes: lines.append(nodes))
+    found = account(CappedPoisson(17_071, 0.5 / 17_071, 3), noise_multiplier=0.5331, steps=steps, adjacency="zero-out",
+                    analysis="swap").epsilon_bounds(5.8e-10)  # fmt: skip
+    assert found.upper - found.lower <= 2e-4 * found.upper
+    assert sum(lines) < 20_000

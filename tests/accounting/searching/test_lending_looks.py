@@ -48,6 +48,28 @@ def test_rare_cuts_gain_next_to_nothing() -> None:
     assert laws(step, query(steps, delta)) is None
 
 
+@pytest.mark.parametrize(
+    ("scheme", "noise", "steps", "delta", "adjacency", "gain"),
+    [
+        (CappedPoisson(1_095_590, 33.117 / 1_095_590, 42), 0.5938698, 1061, 2.1e-9, "replace-one", 0.87),
+        (CappedPoisson(146_459, 194.28 / 146_459, 221), 1.934077, 1, 1e-10, "zero-out", 0.33),
+        (CappedPoisson(8_015, 50.07 / 8_015, 70), 1.3892877, 37, 3e-12, "add-remove", 0.7),
+        (CappedPoisson(10**12, 1e-9, 1000), 1.0, 1, 1e-30, "zero-out", 0.11),
+    ],
+)
+def test_losses_that_no_step_has_do_not_hide_what_is_lent(
+    scheme: CappedPoisson, noise: float, steps: int, delta: float, adjacency: str, gain: float
+) -> None:
+    """Where few losses decide, Chernoff's bound over all of them said that lending gains nothing."""
+    refined, swap = (
+        account(scheme, noise_multiplier=noise, steps=steps, adjacency=adjacency, analysis=one).epsilon(delta)
+        for one in ("refined", "swap")
+    )
+    plain = CappedPoisson(scheme.dataset_size, scheme.inclusion_probability, scheme.dataset_size)
+    least = account(plain, noise_multiplier=noise, steps=steps, adjacency=adjacency).epsilon_bounds(delta).lower
+    assert least <= refined <= gain * swap
+
+
 @pytest.mark.parametrize("adjacency", ADJACENCIES)
 @pytest.mark.parametrize("noise", [1.5, 3.09, 6.0])
 def test_a_smaller_profile_that_is_not_convex_counts_as_its_hull(adjacency: str, noise: float) -> None:

@@ -8,8 +8,9 @@ from typing import Any
 
 import pytest
 from tests.accounting.laws import usual_law
+from tests.settings import SETTINGS
 
-from filet import Bounds, NotCertifiedError
+from filet import Bounds, NotCertifiedError, account
 from filet.accounting.proving.verdict import DeltaBracket, Verdict
 from filet.accounting.proving.view import View
 from filet.accounting.searching import refinement as module
@@ -135,3 +136,38 @@ def test_a_delta_near_one_is_known_from_few_small_losses() -> None:
     loud = Direction([Part(usual_law(0.1), 5000)])
     found = loud.delta(3.0)
     assert 0.999 < found.lower <= found.upper <= 1.0
+
+
+@pytest.mark.parametrize("adjacency", ["add-remove", "zero-out", "replace-one"])
+@pytest.mark.parametrize("epsilon", [0.65, 1.0, 1.03, 1.5, 1.92, 3.0])
+def test_a_delta_far_below_that_of_a_table_goes_the_straight_way(
+    adjacency: str, epsilon: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Few large losses decide: the line that suits the table's delta would amplify rounding too much."""
+    setting = SETTINGS["D"]
+    curve = account(setting.scheme("reject"), noise_multiplier=1.0, steps=setting.steps, adjacency=adjacency)
+    with monkeypatch.context() as patch:
+        patch.setattr(Direction, "_sized", no_long_way)
+        lower, upper = curve.delta_bounds(epsilon)
+    assert upper - lower <= 1e-3 * upper
+    with monkeypatch.context() as patch:
+        patch.setattr(Direction, "_straight_delta", lambda *_: False)
+        other = account(setting.scheme("reject"), noise_multiplier=1.0, steps=setting.steps, adjacency=adjacency)
+        found = other.delta_bounds(epsilon)
+    assert max(lower, found.lower) <= min(upper, found.upper)
+
+
+def no_long_way(*_: object) -> None:
+    raise AssertionError("the long way was taken")
+
+
+@pytest.mark.parametrize(("name", "epsilon"), [("B", 73.5), ("C", 35.5), ("B", 44.0)])
+def test_deltas_next_to_nothing_are_drawn_further_out(
+    name: str, epsilon: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    setting = SETTINGS[name]
+    monkeypatch.setattr(Direction, "_sized", no_long_way)
+    curve = account(setting.scheme("reject"), noise_multiplier=setting.sigma, steps=setting.steps,
+                    adjacency="replace-one")  # fmt: skip
+    lower, upper = curve.delta_bounds(epsilon)
+    assert upper - lower <= 1e-3 * upper < 1e-43

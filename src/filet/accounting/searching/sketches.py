@@ -35,7 +35,8 @@ _SMALL, _COARSER = 0.01, 10.0  # epsilons below it need fewer digits, but some
 _MERGED = 5  # neighbouring losses of a fine law
 _NODES = (48, 512)  # of a rough line
 _FADED = -20.0  # logarithm of a transform that no longer matters
-_AMPLIFIED = 12.5  # as a logarithm: if a line amplifies rounding by more, a delta has too few digits
+_FAR_BELOW = 2.0  # what a table says of log delta where large losses decide
+_AMPLIFIED = 12.0  # by how much rounding may be amplified, as a logarithm, where all tilts amplify it much
 _ALIKE = 2.0  # directions whose log deltas differ by less
 _LESS = 4.0  # how much less the other direction matters, in logarithms
 _AROUND = np.linspace(-0.25, 1.25, 13)  # of epsilon: where delta is tabulated
@@ -307,8 +308,8 @@ def guess_near_epsilon(sketch: Sketch, table: Table, epsilon: float, width: floa
     found = float(log_deltas[-1])
     if not math.log(_TINY) < found < 0.0:
         return None
-    if line.log_amplitude + about - found > _AMPLIFIED:  # delta is far below that of the table
-        line = _finer_line(sketch, line.plan.c, epsilon, found, width, tolerable=_AMPLIFIED - 0.5)
+    if about - found > _FAR_BELOW:  # then the line amplifies rounding and aliases too much
+        line = _finer_line(sketch, line.plan.c, epsilon, found, width, tolerable=_AMPLIFIED)
     return Guess(epsilon, found, rough.shorter(line), around[:-1], log_deltas[:-1])
 
 
