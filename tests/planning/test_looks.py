@@ -113,7 +113,7 @@ def test_the_probability_is_seen_closely_where_batches_begin_to_overflow(
     x, slope = found
     away = abs(math.log(target.spent(*at(x)) / epsilon))
     assert away <= 1e-2
-    assert away / slope <= 1e-3  # of the probability
+    assert away / slope <= 2e-3  # of the probability
 
 
 def test_a_probability_is_not_looked_for_below_a_cap_that_there_is_not() -> None:
