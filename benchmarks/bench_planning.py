@@ -10,20 +10,24 @@ utilization that each analysis affords at a fixed noise, and the time of calibra
 from __future__ import annotations
 
 import argparse
+import statistics
 import time
+from collections.abc import Callable
 from typing import Any
 
 from common import machine, write_json
 
 from filet.accounting.terms import Adjacency, Analysis
-from filet.planning.calibration import calibrate_noise_multiplier, calibrate_sampling_probability
+from filet.planning.calibration import calibrate_noise_multiplier, calibrate_sampling_probability, calibrate_steps
 from filet.planning.planner import plan
+from filet.planning.target import _spent
 from filet.scheme import CappedPoisson, Overflow
 from settings import SETTINGS, TARGET_EPSILON
 
 BATCHES = (64, 256, 1024, 4096, 16384)
 BUDGETS = ((3.0, 5_000), (0.5, 5_000))
 DATASET_SIZE, DELTA = 1_000_000, 1e-6
+TURNS = 3
 OTHERS = ("union", "note", "truncate", "microbatches", "fixed-size")
 
 
@@ -75,21 +79,40 @@ def affordable() -> dict[str, float]:
     return result
 
 
-def calibrations() -> dict[str, dict[str, float]]:
-    """Slowest noise calibration over adjacencies and policies, in seconds of the clock and of the processor."""
-    result = {}
+def calibrations() -> dict[str, dict[str, dict[str, float]]]:
+    """Slowest calibration of each unknown over adjacencies and policies, medians of `TURNS`: clock and processor, in seconds."""
+    result: dict[str, dict[str, dict[str, float]]] = {}
     for name, s in SETTINGS.items():
-        times, busy = [], []
-        for adjacency in Adjacency:
-            for overflow in Overflow:
-                start, begin = time.perf_counter(), time.process_time()
-                calibrate_noise_multiplier(s.scheme(overflow), steps=s.steps, epsilon=TARGET_EPSILON[name],
-                                           delta=s.delta, adjacency=adjacency)  # fmt: skip
-                times.append(time.perf_counter() - start)
-                busy.append(time.process_time() - begin)
-        result[name] = {"seconds": max(times), "processor_seconds": max(busy)}
-        print(f"calibration, {name}: at most {max(times):.2f} s ({max(busy):.2f} s busy)", flush=True)
+        noise, steps = {"noise_multiplier": s.sigma}, {"steps": s.steps}
+        for unknown, calibrate, known in (
+            ("noise", calibrate_noise_multiplier, steps),
+            ("steps", calibrate_steps, noise),
+            ("probability", calibrate_sampling_probability, noise | steps),
+        ):
+            times = [
+                median_seconds(calibrate, s.scheme(overflow), epsilon=TARGET_EPSILON[name], delta=s.delta,
+                               adjacency=adjacency, **known)
+                for adjacency in Adjacency
+                for overflow in Overflow
+            ]  # fmt: skip
+            clock, busy = (max(one) for one in zip(*times, strict=True))
+            result.setdefault(unknown, {})[name] = {"seconds": clock, "processor_seconds": busy}
+            print(
+                f"calibration, {name}, {unknown}: at most {1e3 * clock:.0f} ms ({1e3 * busy:.0f} ms busy)", flush=True
+            )
     return result
+
+
+def median_seconds(calibrate: Callable[..., float], *args: Any, **words: Any) -> tuple[float, float]:
+    """Of the clock and of the processor; nothing that is certified is remembered from one turn to the next."""
+    times, busy = [], []
+    for _ in range(TURNS):
+        _spent.cache_clear()
+        start, begin = time.perf_counter(), time.process_time()
+        calibrate(*args, **words)
+        times.append(time.perf_counter() - start)
+        busy.append(time.process_time() - begin)
+    return statistics.median(times), statistics.median(busy)
 
 
 def main() -> None:

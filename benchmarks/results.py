@@ -400,11 +400,13 @@ def gap_section(record: Row) -> str:
 def planning_section(record: Row) -> str:
     parts = ["## Planning\n", where(record)]
     used = ", ".join(f"{name} {value:.1%}" for name, value in record["affordable_utilization"].items())
-    slowest = ", ".join(
-        f"{name} {1e3 * one['processor_seconds']:.0f} ms" for name, one in record["calibration_seconds"].items()
-    )
+    slowest = [
+        [unknown, *(f"{1e3 * one['processor_seconds']:.0f}" for one in found.values())]
+        for unknown, found in record["calibration_seconds"].items()
+    ]
     parts.append(f"Utilization that each analysis affords at one target: {used}.\n")
-    parts.append(f"Slowest noise calibration over adjacencies and policies, each made once: {slowest}.\n")
+    parts.append("Calibrations in milliseconds, the slowest over adjacencies and policies, medians of three:\n")
+    parts.append(table(["unknown", *record["calibration_seconds"]["noise"]], slowest))
     others = ["union", "note", "truncate", "microbatches", "fixed-size"]
     for gain in record["gains"]:
         parts.append(f"Epsilon {gain['epsilon']}, {gain['steps']} steps: noise over that of `plan.best`.\n")
