@@ -147,6 +147,23 @@ def test_the_second_direction_is_searched_only_if_a_quick_look_does_not_settle_i
     assert made(Known(-9.0), Known()).epsilon(0.01) == Known().epsilon(0.01)  # zero is never settled by a look
 
 
+class Wide(Known):
+    """As wide a bracket as is promised."""
+
+    def epsilon(self, delta: float) -> Bounds:
+        value = super().epsilon(delta).upper
+        return Bounds(0.999 * value, value)
+
+
+@pytest.mark.parametrize("shift", [-1e-3, -1e-9, 0.0])
+def test_a_second_direction_within_the_bracket_of_the_first_adds_nothing(shift: float) -> None:
+    """What it is at most, the upper end, is all that has to be shown; the lower end of the first holds for both."""
+    first, second = Wide(), Wide(shift)
+    assert made(first, second).epsilon(0.01) == first.epsilon(0.01)
+    assert second.asked[0] == ("at most", first.epsilon(0.01).upper)
+    assert [what for what, _ in second.asked] == ["at most", "epsilon"]  # the latter by itself
+
+
 def test_each_direction_has_its_own_delta_and_the_run_the_larger() -> None:
     both = made(Known(), Known(0.5), exposure=Bounds(0.0, 1e-3))
     each = both.delta_each(2.0)

@@ -90,7 +90,7 @@ class Run:
             return self._whole(Bounds(0.0, 0.0), epsilon)
         best = self.directions[0].delta(epsilon)
         for other in self.directions[1:]:
-            if not (best.lower > 0.0 and other.at_most(epsilon, best.lower)):
+            if not (best.upper > 0.0 and other.at_most(epsilon, best.upper)):
                 best = worse([best, other.delta(epsilon)])
         return self._whole(best, epsilon)
 
@@ -126,7 +126,7 @@ class Run:
             return Bounds(0.0, 0.0)
         best = self.directions[0].epsilon(delta)
         for other in self.directions[1:]:
-            if not (best.lower > 0.0 and other.at_most(best.lower, delta)):
+            if not (0.0 < best.upper < math.inf and other.at_most(best.upper, delta)):
                 best = worse([best, other.epsilon(delta)])
         return best
 

@@ -280,3 +280,25 @@ def test_what_is_flat_far_away_or_no_number_settles_nothing() -> None:
             evidence.ratio = lambda _, it=ratio: it  # type: ignore[method-assign, misc]
         assert settle(bracket, evidence, start) is None  # type: ignore[arg-type]
         assert bracket.upper == math.inf
+
+
+class Cliff(Exponential):
+    """From below nothing is proven at the root itself, and everything a little below it."""
+
+    def ratio(self, epsilon: float) -> tuple[float, float]:
+        return (-30.0, -1e6) if epsilon > self.root - 1e-5 else (1e9, -1e6)
+
+
+@pytest.mark.parametrize("root", [3e-4, 0.02, 5.0])
+def test_below_a_cliff_what_is_promised_is_tried(root: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    above, below = Exponential(True, root), Cliff(False, root)
+    monkeypatch.setattr(newton, "propose_evidence", lambda view, *_: view)
+    bracket = EpsilonBracket(math.exp(-5.0))
+    narrow(bracket, above, root, 1.0, Budget())  # type: ignore[arg-type]
+    narrow(bracket, below, bracket.upper, 1.0, Budget())  # type: ignore[arg-type]
+    assert bracket.upper - max(1e-3 * root, 1e-4) <= bracket.lower < bracket.upper
+    assert len(below.visited) <= 4
+
+
+def test_a_cliff_without_an_upper_end_proves_nothing(search: Search) -> None:
+    assert search(Cliff(False, 1.0), 1.0) == 0.0

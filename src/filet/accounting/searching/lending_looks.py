@@ -255,7 +255,7 @@ class Seen:
     def _wanted(self, guide: Guide, query: Query, fixed: int | None, *, back: bool) -> Array:
         """As many nodes as the query is worth, of the pair (not of its reverse), by a look at the law."""
         worth, around = math.inf, 4 * _AROUND if query.steps <= _FEW else _AROUND
-        nodes = fixed or int((_BACK if back else 1.0) * _NODES)
+        nodes = fixed or int((_BACK if back and query.steps > _FEW else 1.0) * _NODES)
         asked = [(query, guide)]
         if query.highest is not None:
             highest = Query(query.steps, query.highest)

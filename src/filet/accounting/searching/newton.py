@@ -20,7 +20,14 @@ _SHARE = 0.03  # of a bracket that is wide already
 _PATIENCE = 6  # readings after which a search must have narrowed what it knows
 _MORE = 3  # sets of lines once the answer is as near to zero as is promised
 _COSTLY_NODES = 1_000  # lines with more take some milliseconds, and longer the nearer to zero
+RELATIVE, ABSOLUTE = 1e-3, 1e-4  # the promised width of a bracket of epsilon
+_ENOUGH = 0.8  # of it
 NEAR_ZERO = 9e-5  # as near to zero as is promised
+
+
+def _promised(upper: float) -> float:
+    """The width of a bracket of epsilon that is promised."""
+    return max(RELATIVE * upper, ABSOLUTE)
 
 
 def tolerance(epsilon: float) -> float:
@@ -98,13 +105,18 @@ def narrow(
     epsilon = max(start, 0.0)
     if not view.resolved:
         return math.nan, propose_evidence(view, epsilon, bracket.log_delta, fineness)
-    known, seen, more = Known(), math.nan, _MORE
+    known, seen, more, lowered = Known(), math.nan, _MORE, view.above
     for _ in range(_ROUNDS):
         built = epsilon
         evidence = first or propose_evidence(view, built, bracket.log_delta, fineness)
         budget.spend(evidence.nodes)
         first = None
         epsilon, seen, done = _on_lines(bracket, evidence, known, epsilon, seen)
+        if epsilon == built and math.isnan(seen) and not lowered and bracket.upper < math.inf:
+            # nothing is proven where delta falls as from a cliff: as far below as is promised it may be
+            epsilon, lowered = max(bracket.upper - _ENOUGH * _promised(bracket.upper), 0.0), True
+            continue
+        done = done or (lowered and not view.above and bracket.lower > 0.0)
         if done or epsilon == built or budget.spent or not math.isfinite(epsilon):
             break
         more -= view.above and bracket.upper <= NEAR_ZERO

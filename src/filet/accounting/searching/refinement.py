@@ -21,7 +21,7 @@ from .grids import Focus, equal_cells, fitted_cells
 from .guesses import bulk_focus, focus, guess_epsilon, guess_log_delta, saddle_point
 from .jumps import guess_by_parts, jump_focus
 from .lending_looks import Laws, Query, Seen, Sight, worth_a_look
-from .newton import NEAR_ZERO, narrow
+from .newton import ABSOLUTE, NEAR_ZERO, RELATIVE, narrow
 from .straight import LEAST_STEPS, MOST_PHASES, Drawing, bracket_delta, bracket_epsilon, shows_at_most
 from .tilts import propose_evidence, propose_line
 
@@ -32,11 +32,12 @@ _MANY_PHASES = 50
 LOWEST_LOG_DELTA = -640.0
 _FURTHER = 5.0  # times the log delta for which too little was drawn
 _USUAL_LOG_DELTA = -24.0
-_RELATIVE, _ABSOLUTE = 1e-3, 1e-4  # the promised width of an epsilon bracket
 DELTA_WIDTH, _DELTA_LEVELS = 1e-3, 3  # the relative width up to which a delta bracket is refined, and how often
 _SIZES = 4  # guesses of a delta's size, each from what the one before has shown
+_FEW = 4  # steps of which guesses know little
 _LEAST = 0.99 * NEAR_ZERO  # a search that starts there may end there
 _MANY_NODES = 25_000  # of a line near zero
+_NEARLY = 0.8  # of the least epsilon that is worth a search: from there on it is not
 _NO_GAUSSIAN = Bounds(0.0, 0.0)
 _NEVER = (math.nan, math.nan, None)  # no look
 _SIGHT = 40.0  # a first look serves all deltas down to the next multiple, in the logarithm
@@ -47,7 +48,7 @@ Look = list[Cells | Laws]  # how each part of a run is seen
 def wide(bounds: Bounds | EpsilonBracket | tuple[Array, Array], share: float = 1.0) -> Any:
     """Whether an epsilon bracket is wider than (a share of) what filet promises; an array for arrays."""
     lower, upper = bounds if isinstance(bounds, tuple) else (bounds.lower, bounds.upper)
-    narrow = (upper < np.inf) & (upper <= lower + share * np.maximum(_RELATIVE * upper, _ABSOLUTE))
+    narrow = (upper < np.inf) & (upper <= lower + share * np.maximum(RELATIVE * upper, ABSOLUTE))
     return ~(narrow | np.isposinf(lower))
 
 
@@ -162,8 +163,8 @@ class Direction:
             return bracket.bounds
         look = self.look(bracket.log_delta)
         first = self.view(look, above=True)
-        bracket.crude(first, 0.5 * _ABSOLUTE)
-        if bracket.upper <= 0.5 * _ABSOLUTE or first.infinite >= delta:  # zero, or masses too small to be resolved
+        bracket.crude(first, 0.5 * ABSOLUTE)
+        if bracket.upper <= 0.5 * ABSOLUTE or first.infinite >= delta:  # zero, or masses too small to be resolved
             return bracket.bounds
         jump = jump_focus(first, bracket.log_delta, self.cells)
         if jump is not None:
@@ -194,9 +195,12 @@ class Direction:
         """Where to look first: near zero only if that is not dear."""
         guess, parts = guess_epsilon(first, log_delta), guess_by_parts(first, log_delta)
         guess = parts if guess > 2.0 * parts else guess  # a trace of large losses misleads
-        if guess < _LEAST and propose_line(first.whole, max(guess, 0.0), log_delta, _RELATIVE).nodes > _MANY_NODES:
-            return _LEAST
-        return guess
+        if not guess < _LEAST:
+            return guess
+        dear = guess > _NEARLY * _LEAST or (
+            propose_line(first.whole, max(guess, 0.0), log_delta, RELATIVE).nodes > _MANY_NODES
+        )
+        return _LEAST if dear else guess
 
     def _draw(self, log_delta: float) -> Drawing | None:
         """A sketch of the run for deltas of that size, if it is short enough for one."""
@@ -260,7 +264,7 @@ class Direction:
         first = self.view(self.look(log_delta), above=True)
         if first.infinite <= delta and first.largest <= epsilon:
             return True
-        if guess_log_delta(first, epsilon) > log_delta + 3.0:  # far from it, where lines may take long
+        if self.steps > _FEW and guess_log_delta(first, epsilon) > log_delta + 3.0:  # where lines may take long
             return False
         return proves(propose_evidence(first, epsilon, log_delta, 1.0), epsilon, log_delta)
 

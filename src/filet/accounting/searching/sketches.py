@@ -231,8 +231,9 @@ class RoughLine:
         return np.asarray(np.log(np.maximum(values, _TINY)) + self.log_scale - self.c * epsilon)
 
     def shorter(self, line: Proposal) -> Proposal:
-        """A line that is left off where the transform has faded."""
-        return line._replace(nodes=min(line.nodes, self.end * line.plan.period / (2.0 * math.pi)))
+        """A line that is left off where the transform has faded; as that may be hard to prove, it counts as half as long at least."""
+        faded = max(self.end * line.plan.period / (2.0 * math.pi), 0.5 * line.nodes)
+        return line._replace(nodes=min(line.nodes, faded))
 
     def solve(self, epsilon: float, log_delta: float) -> float:
         """Newton's method for the epsilon of a log delta; NaN if it leads nowhere."""
