@@ -27,7 +27,7 @@ from settings import SETTINGS, TARGET_EPSILON
 BATCHES = (64, 256, 1024, 4096, 16384)
 BUDGETS = ((3.0, 5_000), (0.5, 5_000))
 DATASET_SIZE, DELTA = 1_000_000, 1e-6
-TURNS = 3
+TURNS = 5
 OTHERS = ("union", "note", "truncate", "microbatches", "fixed-size")
 
 

@@ -405,7 +405,7 @@ def planning_section(record: Row) -> str:
         for unknown, found in record["calibration_seconds"].items()
     ]
     parts.append(f"Utilization that each analysis affords at one target: {used}.\n")
-    parts.append("Calibrations in milliseconds, the slowest over adjacencies and policies, medians of three:\n")
+    parts.append("Calibrations in milliseconds, the slowest over adjacencies and policies, medians of five:\n")
     parts.append(table(["unknown", *record["calibration_seconds"]["noise"]], slowest))
     others = ["union", "note", "truncate", "microbatches", "fixed-size"]
     for gain in record["gains"]:
