@@ -23,7 +23,7 @@ RELATIONS = {
     "zero-out": dp_accounting.NeighboringRelation.REPLACE_SPECIAL,
     "replace-one": dp_accounting.NeighboringRelation.REPLACE_ONE,
 }
-ROUNDS = 3  # of all in turn, as neighbours on the machine come and go; medians count
+ROUNDS = 5  # of all in turn, as neighbours on the machine come and go; medians count
 OURS = (("truncate", "refined"), ("truncate", "swap"), ("reject", "refined"), ("truncate", "note"))
 
 
