@@ -23,10 +23,8 @@ _LENT = 0.45  # about the share of it that is lent
 _LOG_SLOPE, _UNSURE = 2.0, 0.15  # of log epsilon before anything is known, and the longest step by it
 _SLOPE = 1.2  # of the scale below, in units of its value, before anything is known
 _LONGEST = 1.0  # of one step of the secant method
-_BELOW, _FURTHER = (
-    2.0,
-    2.5,
-)  # deviations of the draw: how far below the cap its mean is at first, and the longest step later
+_BELOW = 2.0  # deviations of the draw by which its mean is below the cap at first
+_FURTHER = 2.5  # deviations: the longest step later
 _PAST = 6.0  # deviations above the cap at which every batch is full
 _FALL, _LEAST_FALL = -0.9, -0.2  # of the logarithm of what a cap adds to epsilon, a deviation: at first, and the least
 _ROOM = 0.97  # of the target: if draws cost more without a cap, it does not decide

@@ -291,11 +291,12 @@ class Cliff(Exponential):
 
 @pytest.mark.parametrize("root", [3e-4, 0.02, 5.0])
 def test_below_a_cliff_what_is_promised_is_tried(root: float, monkeypatch: pytest.MonkeyPatch) -> None:
-    above, below = Exponential(True, root), Cliff(False, root)
+    above: Any = Exponential(True, root)
+    below: Any = Cliff(False, root)
     monkeypatch.setattr(newton, "propose_evidence", lambda view, *_: view)
     bracket = EpsilonBracket(math.exp(-5.0))
-    narrow(bracket, above, root, 1.0, Budget())  # type: ignore[arg-type]
-    narrow(bracket, below, bracket.upper, 1.0, Budget())  # type: ignore[arg-type]
+    narrow(bracket, above, root, 1.0, Budget())
+    narrow(bracket, below, bracket.upper, 1.0, Budget())
     assert bracket.upper - max(1e-3 * root, 1e-4) <= bracket.lower < bracket.upper
     assert len(below.visited) <= 4
 
