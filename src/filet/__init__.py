@@ -28,9 +28,10 @@ if TYPE_CHECKING:
     from .sampling.batch import Batch
     from .sampling.mechanism import add_noise, noisy_sum
     from .sampling.sampler import Batches, Sampler
-    from .scheme import CappedPoisson, Overflow
+    from .scheme import CappedPoisson, Overflow, Size
+    from .showing.record import record
 
-__version__ = "0.2.0"
+__version__ = "0.3.0"
 
 __all__ = [
     "Accountant",
@@ -54,6 +55,7 @@ __all__ = [
     "Plan",
     "PrivacyCurve",
     "Sampler",
+    "Size",
     "StateError",
     "account",
     "add_noise",
@@ -65,6 +67,7 @@ __all__ = [
     "frontier",
     "noisy_sum",
     "plan",
+    "record",
     "round_up",
 ]
 
@@ -91,7 +94,8 @@ _MODULES = {
     "sampling.batch": ("Batch",),
     "sampling.mechanism": ("add_noise", "noisy_sum"),
     "sampling.sampler": ("Batches", "Sampler"),
-    "scheme": ("CappedPoisson", "Overflow"),
+    "scheme": ("CappedPoisson", "Overflow", "Size"),
+    "showing.record": ("record",),
     "_numbers": ("round_up",),
 }
 _HOME = {name: module for module, names in _MODULES.items() for name in names}

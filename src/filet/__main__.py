@@ -1,6 +1,6 @@
-"""`python -m filet` is the `filet` command."""
+"""`python -m filet` is the `filet` command. The file can be submitted to a cluster, too."""
 
-from .cli.entry import main
+from filet.cli.entry import main
 
 if __name__ == "__main__":
     main()

@@ -93,6 +93,14 @@ def probability(name: str, value: Any, *, remedy: str) -> float:
     return result
 
 
+def open_probability(name: str, value: Any, *, remedy: str) -> float:
+    """A number in (0, 1)."""
+    result = real(name, value, rule="in (0, 1)", remedy=remedy)
+    if not 0.0 < result < 1.0:
+        raise fail(f"{name}={show(result)} is not in (0, 1); {remedy}")
+    return result
+
+
 def noise_multiplier(value: Any, name: str = "noise_multiplier") -> float:
     """A number in [0, inf]."""
     remedy = "pass the noise's standard deviation divided by the clipping norm"
@@ -114,13 +122,22 @@ def steps_of_epochs(epochs: float, exact: float, name: str = "epochs") -> int:
 
 
 def path(value: Any) -> str:
-    """A file's path as text; what the operating system would not even look at is refused."""
+    """A file's path as text; a path that the operating system cannot take is refused."""
     try:
         text = os.fsdecode(value)
     except TypeError:
         raise fail(f"path={show(value)} is not a path; pass a string or a pathlib.Path") from None
     if "\0" in text:
         raise fail(f"path={show(text)} holds a zero byte; pass the name of a file")
+    if not text:
+        raise fail("path='' is empty; pass the name of a file")
+    try:
+        os.fsencode(text)
+    except UnicodeEncodeError as error:
+        raise fail(
+            f"path={text!a} has characters that file names cannot have here ({error.encoding}); pass another name,"
+            " or set PYTHONUTF8=1"
+        ) from None
     return text
 
 
@@ -200,7 +217,7 @@ def no_unknown_keys(where: str, given: Iterable[str], known: Iterable[str]) -> N
 
 
 def suggestion(word: Any, known: Iterable[str]) -> str:
-    """What the writer of a misspelt word may have meant, as the beginning of a remedy; empty if nothing is near.
+    """The known word nearest to a misspelt one, as the beginning of a remedy; empty if none is near.
 
     >>> suggestion("--noise", ["--steps", "--noise-multiplier"])
     'did you mean --noise-multiplier? '
@@ -211,6 +228,6 @@ def suggestion(word: Any, known: Iterable[str]) -> str:
     near = [name for name in names if len(bare) >= 3 and bare.lower() in name]
     close = difflib.get_close_matches(
         bare, [name.strip("-") for name in names], cutoff=0.6
-    )  # dashes make nothing alike
+    )  # dashes do not count as likeness
     near += [name for name in names if name.strip("-") in close and name not in near]
     return f"did you mean {' or '.join(near[:3])}? " if near else ""

@@ -1,13 +1,16 @@
-"""Files that are written whole or not at all."""
+"""Files that are written whole or not at all, and JSON that all programs read alike."""
 
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import secrets
 import stat
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 from .errors import FiletError, OutputError
 
@@ -36,19 +39,7 @@ def whole_file(
         secret: whether a new file is for its owner only.
         error: the class to raise where the operating system refuses.
     """
-    from . import _checks
-
-    name = _checks.path(path)
-    target = Path(os.path.realpath(name))
-    try:
-        mode = _mode(target)
-        if mode is not None and not target.is_file():  # a directory, a device, a link that leads back to itself
-            raise error(f"cannot write {name!r}: it is not a regular file; choose another name")
-        temporary = _created(target, _SHOWN if mode is None and not secret else _SECRET)
-    except FiletError:
-        raise
-    except OSError as failure:
-        raise error(f"cannot write {name!r}: {failure.strerror}; choose a writable directory") from None
+    name, target, mode, temporary = _begun(path, secret, error)
     try:
         yield temporary
         _flush(temporary)
@@ -64,8 +55,30 @@ def whole_file(
         _flush(target.parent)
 
 
+def check_writable(path: str | os.PathLike[str]) -> None:
+    """Raise what `whole_file` would raise, before any work is done for the file."""
+    _begun(path, False, OutputError)[3].unlink()
+
+
+def _begun(path: str | os.PathLike[str], secret: bool, error: type[FiletError]) -> tuple[str, Path, int | None, Path]:
+    """The file's name, the target of its links, the target's mode, and a new, empty file beside it."""
+    from . import _checks
+
+    name = _checks.path(path)
+    target = Path(os.path.realpath(name))
+    try:
+        mode = _mode(target)
+        if mode is not None and not target.is_file():  # a directory, a device, a link that leads back to itself
+            raise error(f"cannot write {name!r}: it is not a regular file; choose another name")
+        return name, target, mode, _created(target, _SHOWN if mode is None and not secret else _SECRET)
+    except FiletError:
+        raise
+    except OSError as failure:
+        raise error(f"cannot write {name!r}: {failure.strerror}; choose a writable directory") from None
+
+
 def _mode(target: Path) -> int | None:
-    """The mode of what is there; None if there is nothing yet."""
+    """The mode of an existing file; None if there is none yet."""
     try:
         return stat.S_IMODE(target.lstat().st_mode) & 0o777
     except FileNotFoundError:
@@ -87,3 +100,23 @@ def _flush(path: Path) -> None:
         os.fsync(handle)
     finally:
         os.close(handle)
+
+
+def plain_json(text: str | bytes) -> Any:
+    """Read JSON in which no key appears twice in one object; anything else is a `ValueError` or `RecursionError`.
+
+    Programs differ in which of two equal keys they read, so people could be shown another claim than was checked.
+
+    >>> plain_json('{"epsilon": 1.0, "epsilon": 8.0}')
+    Traceback (most recent call last):
+    ValueError: the key 'epsilon' appears twice in one object
+    """
+    return json.loads(text, object_pairs_hook=_without_twins)
+
+
+def _without_twins(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        twice = next(key for key, count in Counter(key for key, _ in pairs).items() if count > 1)
+        raise ValueError(f"the key {twice[:40]!a} appears twice in one object")
+    return found

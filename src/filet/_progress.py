@@ -1,4 +1,4 @@
-"""How long work says how far it is: one protocol for all of it."""
+"""Progress reports of long work: one protocol for all of it."""
 
 from __future__ import annotations
 

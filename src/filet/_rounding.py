@@ -1,4 +1,4 @@
-"""Every constant that stands for an error of floating point: its reason, and the direction in which it is used.
+"""Constants that stand for errors of floating point: the reason of each, and the direction in which it is used.
 
 One place for all of them: the binomial weights of the vocabulary and every proof of `accounting/proving` read theirs here.
 The model: IEEE double precision; sums, products and quotients are correctly rounded; exp, log, tan, normal tails and fast
@@ -7,7 +7,6 @@ Fourier transforms err by the stated small multiples of the unit. Errors widen b
 
 from __future__ import annotations
 
-import math
 from typing import Any, TypeVar
 
 import numpy as np
@@ -57,6 +56,8 @@ LIGHTEST = 1e-290
 DROPPED = 1e-307
 # Largest exponent of an exponential: e^700 is a float, and leaves a factor of thousands to what it is multiplied by.
 LARGEST_EXPONENT = 700.0
+# Losses beyond it are left out of hulls and searches: products of their exponentials would overflow.
+LARGEST_LOSS = 600.0
 # Tilted weights below it are dropped from the fast transform: thousands of them are far below its error.
 NEGLIGIBLE = 1e-21
 
@@ -73,32 +74,19 @@ def down(value: _Number, error: float = OUTWARD) -> _Number:
 
 def exp_or_unknown(value: Any) -> Any:
     """e^value; NaN, and so refused, where that is no float."""
-    if isinstance(value, float):
-        return math.exp(value) if value <= LARGEST_EXPONENT else math.nan
-    return np.exp(np.where(value <= LARGEST_EXPONENT, value, np.nan))
-
-
-def where(known: Any, value: Any, other: Any) -> Any:
-    """The one or the other, point by point."""
-    return (value if known else other) if isinstance(known, bool | np.bool_) else np.where(known, value, other)
+    return np.exp(np.where(value <= LARGEST_EXPONENT, value, np.nan))[()]
 
 
 def finite_or_unknown(value: Any) -> Any:
     """A number, or NaN where it is infinite."""
-    if isinstance(value, float):
-        return value if math.isfinite(value) else math.nan
-    return np.where(np.isfinite(value), value, np.nan)
+    return np.where(np.isfinite(value), value, np.nan)[()]
 
 
 def exp_or_infinite(value: Any) -> Any:
     """e^value; infinite where that is no float."""
-    if isinstance(value, float):
-        return math.exp(value) if value <= LARGEST_EXPONENT else math.inf
-    return np.exp(np.where(value <= LARGEST_EXPONENT, value, np.inf))
+    return np.exp(np.where(value <= LARGEST_EXPONENT, value, np.inf))[()]
 
 
 def expm1_or_infinite(value: Any) -> Any:
     """e^value - 1 for a small error in the exponent; infinite, and so refused, where it is not small."""
-    if isinstance(value, float):
-        return math.expm1(value) if value < 0.1 else math.inf
     return np.where(value < 0.1, np.expm1(np.minimum(value, 0.1)), np.inf)[()]

@@ -27,7 +27,7 @@ class StateError(FiletError):
 
 @public
 class MissingExtraError(FiletError, ImportError):
-    """An optional package is missing; the message names the extra to install."""
+    """An optional package is missing or has changed; the message names the extra or the version to install."""
 
 
 @public

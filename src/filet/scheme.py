@@ -1,4 +1,4 @@
-"""What is sampled: `CappedPoisson` and the words for adjacency and overflow. Public facts only, no randomness."""
+"""Sampling schemes: `CappedPoisson`, and the words for overflow and size. Public facts only, no randomness."""
 
 from __future__ import annotations
 
@@ -17,11 +17,12 @@ if TYPE_CHECKING:
     from .sampling.sampler import Sampler
 
 OverflowName = Literal["truncate", "reject"]
+SizeName = Literal["public", "at-most", "secret"]
 
 
 @public
 class Overflow(enum.StrEnum):
-    """What happens to a Poisson batch larger than the cap.
+    """The policy for a Poisson batch larger than the cap.
 
     `truncate` keeps a uniformly random subset of `max_batch_size` examples (the note's mechanism).
     `reject` draws again until the batch fits, that is, samples from the Poisson law conditioned on fitting.
@@ -29,6 +30,23 @@ class Overflow(enum.StrEnum):
 
     TRUNCATE = "truncate"
     REJECT = "reject"
+
+
+@public
+class Size(enum.StrEnum):
+    """The data set sizes that a guarantee holds for.
+
+    `public`: `dataset_size` alone, a number that anybody may know. `at-most`: every size up to `dataset_size`
+    (policy truncate). `secret`: every size whatsoever (policy reject); `dataset_size` is then a planned one.
+    Under `at-most` and `secret` the sampler alone learns the true number of records.
+    """
+
+    PUBLIC = "public"
+    AT_MOST = "at-most"
+    SECRET = "secret"
+
+
+_SIZE_WORDS = {Size.PUBLIC: "", Size.AT_MOST: " or fewer", Size.SECRET: " planned, the number is secret"}
 
 
 @public
@@ -51,6 +69,9 @@ class CappedPoisson:
         cycle_length: with `b > 1` (cyclic Poisson sampling, for BandMF) the examples are split once, at random,
             into `b` groups of `dataset_size // b` (the remainder is left out), and step `t` samples
             from group `t mod b` only.
+        size: the data set sizes that the guarantee holds for, `"public"`, `"at-most"` or `"secret"` (see `Size`). Under
+            the last two, `dataset_size` must not be computed from the data, and the true number of records goes to
+            `sampler(key, records=...)` alone.
     """
 
     dataset_size: int
@@ -58,6 +79,7 @@ class CappedPoisson:
     max_batch_size: int
     overflow: Overflow = Overflow.TRUNCATE
     cycle_length: int = 1
+    size: Size = Size.PUBLIC
     group_size: int = field(init=False, repr=False, compare=False)
 
     if TYPE_CHECKING:  # the same at run time; for type checkers, the words are as good as the members
@@ -69,24 +91,35 @@ class CappedPoisson:
             max_batch_size: int | None,
             overflow: Overflow | OverflowName = ...,
             cycle_length: int = ...,
+            size: Size | SizeName = ...,
         ) -> None: ...
 
     def __post_init__(self) -> None:
         def put(name: str, value: Any) -> None:
             object.__setattr__(self, name, value)
 
-        put("dataset_size", _checks.integer(
-            "dataset_size", self.dataset_size, low=1, remedy="pass the number of training examples"))  # fmt: skip
-        put("sampling_probability", _checks.probability(
-            "sampling_probability", self.sampling_probability,
-            remedy="for a batch size, pass batch_size / dataset_size"))  # fmt: skip
+        size = _checks.integer("dataset_size", self.dataset_size, low=1, remedy="pass the number of training examples")
+        put("dataset_size", size)
+        rate = _checks.probability(
+            "sampling_probability",
+            self.sampling_probability,
+            remedy="for a batch size, pass batch_size / dataset_size",
+        )
+        put("sampling_probability", rate)
         if self.max_batch_size is not None:
-            put("max_batch_size", _checks.integer(
-                "max_batch_size", self.max_batch_size, low=1, remedy="pass the number of rows the hardware takes"))  # fmt: skip
+            cap = _checks.integer(
+                "max_batch_size", self.max_batch_size, low=1, remedy="pass the number of rows the hardware takes"
+            )
+            put("max_batch_size", cap)
         put("overflow", _checks.choice("overflow", self.overflow, Overflow))
-        put("cycle_length", _checks.integer(
-            "cycle_length", self.cycle_length, low=1, high=self.dataset_size,
-            remedy="pass 1 for plain sampling, or the number of groups, at most dataset_size"))  # fmt: skip
+        cycle = _checks.integer(
+            "cycle_length",
+            self.cycle_length,
+            low=1,
+            high=self.dataset_size,
+            remedy="pass 1 for plain sampling, or the number of groups, at most dataset_size",
+        )
+        put("cycle_length", cycle)
         put("group_size", self.dataset_size // self.cycle_length)
         if self.max_batch_size is None:
             put("max_batch_size", self.group_size)
@@ -99,6 +132,38 @@ class CappedPoisson:
                 f"sampling_probability=1 with max_batch_size={self.max_batch_size} below the {self.group_size} examples"
                 " leaves overflow='reject' no batch to accept; pass overflow='truncate' or a smaller probability"
             )
+        put("size", _checks.choice("size", self.size, Size))
+        if self.size is not Size.PUBLIC:
+            self._check_size()
+
+    def _check_size(self) -> None:
+        """Refuse schemes without a guarantee for several data set sizes."""
+        given = f"size={self.size.value!r}"
+        if self.cycle_length > 1:
+            raise _checks.fail(
+                f"{given} is not for cycle_length={self.cycle_length}: groups of dataset_size // cycle_length examples"
+                " tell the number of records; pass cycle_length=1, or size='public'"
+            )
+        secret = self.size is Size.SECRET
+        reject = self.overflow is Overflow.REJECT
+        if secret and not reject:
+            raise _checks.fail(
+                f"{given} is for overflow='reject': no useful bound of truncated batches holds for every number of"
+                " records; pass overflow='reject', or size='at-most' for all up to dataset_size"
+            )
+        if reject and not secret:
+            raise _checks.fail(
+                f"{given} is for overflow='truncate'; pass size='secret', which holds for every number of records"
+            )
+        if secret and not self.capped:
+            raise _checks.fail(
+                f"{given} with max_batch_size={self.max_batch_size} takes a planned dataset_size above it, not"
+                f" {self.dataset_size}; pass a smaller cap or a larger planned size"
+            )
+        if self.capped and self.sampling_probability == 1.0:
+            raise _checks.fail(
+                f"{given} with sampling_probability=1 fills every batch to the cap; pass a smaller probability"
+            )
 
     @classmethod
     def from_batch_size(
@@ -108,6 +173,7 @@ class CappedPoisson:
         max_batch_size: int | None,
         overflow: Overflow | OverflowName = Overflow.TRUNCATE,
         cycle_length: int = 1,
+        size: Size | SizeName = Size.PUBLIC,
     ) -> CappedPoisson:
         """The scheme whose Poisson batches have this mean size before the cap, instead of a sampling probability.
 
@@ -116,7 +182,7 @@ class CappedPoisson:
 
         Arguments:
             poisson_batch_size: mean size of a Poisson draw, in (0, group_size].
-            dataset_size, max_batch_size, overflow, cycle_length: as for `CappedPoisson`.
+            dataset_size, max_batch_size, overflow, cycle_length, size: as for `CappedPoisson`.
         """
         whole = cls(dataset_size, 1.0, max_batch_size, Overflow.TRUNCATE, cycle_length)  # checks the public numbers
         remedy = "pass the mean number of examples in a Poisson batch, before the cap"
@@ -124,11 +190,12 @@ class CappedPoisson:
         mean = _checks.real("poisson_batch_size", poisson_batch_size, rule=rule, remedy=remedy)
         if not 0.0 < mean <= whole.group_size:
             raise _checks.fail(f"poisson_batch_size={_checks.show(mean)} is not {rule}; {remedy}")
-        return cls(whole.dataset_size, mean / whole.group_size, whole.max_batch_size, overflow, whole.cycle_length)
+        rate = mean / whole.group_size
+        return cls(whole.dataset_size, rate, whole.max_batch_size, overflow, whole.cycle_length, size)
 
     @classmethod
     def uncapped(cls, dataset_size: int, sampling_probability: float, cycle_length: int = 1) -> CappedPoisson:
-        """Plain Poisson sampling, the yardstick: `max_batch_size` is all that a batch can ever hold, so nothing overflows.
+        """Plain Poisson sampling, the yardstick: `max_batch_size` is the largest possible draw, so nothing overflows.
 
         >>> scheme = CappedPoisson.uncapped(dataset_size=60_000, sampling_probability=256 / 60_000)
         >>> scheme.max_batch_size, scheme.overflow_probability, scheme.capped
@@ -138,7 +205,7 @@ class CappedPoisson:
 
     @property
     def capped(self) -> bool:
-        """Whether a Poisson draw can exceed the cap; if not, this is plain Poisson sampling."""
+        """True if a Poisson draw can exceed the cap; if not, this is plain Poisson sampling."""
         return self.max_batch_size < self.group_size
 
     @property
@@ -209,6 +276,8 @@ class CappedPoisson:
     def to_dict(self) -> dict[str, Any]:
         """The scheme's arguments as plain JSON types: `CappedPoisson(**scheme.to_dict())` is the same scheme.
 
+        A public size, as all had before there were others, is left out.
+
         >>> CappedPoisson(1000, 0.01, 16).to_dict()
         {'dataset_size': 1000, 'sampling_probability': 0.01, 'max_batch_size': 16, 'overflow': 'truncate', 'cycle_length': 1}
         """
@@ -218,12 +287,13 @@ class CappedPoisson:
             "max_batch_size": self.max_batch_size,
             "overflow": self.overflow.value,
             "cycle_length": self.cycle_length,
+            **({} if self.size is Size.PUBLIC else {"size": self.size.value}),
         }
 
     def _repr_html_(self) -> str:
         """The scheme's public facts, for notebooks."""
         facts = {
-            "examples": f"{self.dataset_size}",
+            "examples": f"{self.dataset_size}{_SIZE_WORDS[self.size]}",
             "groups": f"{self.cycle_length} of {self.group_size} examples" if self.cycle_length > 1 else "",
             "sampling probability": repr(self.sampling_probability),
             "mean Poisson draw": f"{self.poisson_batch_size:.2f} examples",
@@ -240,8 +310,11 @@ class CappedPoisson:
             raise _checks.fail(f"exactly one of steps and epochs is needed, {both} given; pass one of them")
         return self.steps_of_epochs(epochs) if epochs is not None else _checks.step_count(steps)
 
-    def sampler(self, key: bytes | int | None = None, *, secure: bool = True) -> Sampler:
-        """A keyed, random-access sampler of this scheme; see `filet.Sampler`."""
+    def sampler(self, key: bytes | int | None = None, *, secure: bool = True, records: int | None = None) -> Sampler:
+        """A keyed, random-access sampler of this scheme; see `filet.Sampler`.
+
+        Where the size is not public, `records` is the true number of records, a secret that only the sampler keeps.
+        """
         from .sampling.sampler import Sampler
 
-        return Sampler(self, key, secure=secure)
+        return Sampler(self, key, secure=secure, records=records)

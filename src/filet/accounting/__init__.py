@@ -1,1 +1,1 @@
-"""What a run costs: certified epsilon and delta. `account` and `Accountant` are the way in."""
+"""Privacy accounting: certified epsilon and delta. `account` and `Accountant` are the way in."""

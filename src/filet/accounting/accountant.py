@@ -1,4 +1,4 @@
-"""What a run costs: `account` for one scheme, `Accountant` for several phases, `PrivacyCurve` for the answers."""
+"""Accountants: `account` for one scheme, `Accountant` for several phases, `PrivacyCurve` for the answers."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from .. import _checks
 from .._checks import Number, Numbers
 from .._public import public
 from ..errors import InvalidArgumentError, StateError
-from ..scheme import CappedPoisson
+from ..scheme import CappedPoisson, Size, SizeName
 from .curve import PrivacyCurve
 from .proving.loss_law import Array
 from .state import as_state, check_steps, from_state, read_state, sealed, unsealed, upgraded, write_state
@@ -71,13 +71,14 @@ class Accountant:
         self.adjacency = _checks.choice("adjacency", adjacency, Adjacency)
         self._phases: list[Phase] = []
         self._releases: dict[float, int] = {}
+        self._secret_size = False  # whether some release treats the number of records as private
         self._curve: PrivacyCurve | None = None
         # Threads may share an accountant: what was composed and the curve of it change together.
         self._lock = threading.RLock()
 
     @property
     def phases(self) -> tuple[Phase, ...]:
-        """What was composed, in order; equal neighbours are merged."""
+        """The composed phases, in order; equal neighbours are merged."""
         return tuple(self._phases)
 
     @property
@@ -109,6 +110,7 @@ class Accountant:
     def _append(self, phase: Phase) -> None:
         """Keep a phase, merged with the one before if they are equal."""
         scheme = phase.scheme
+        self._check_secrecy(scheme, self._secret_size)
         if (
             self.adjacency is Adjacency.ADD_REMOVE
             and self.dataset_size is not None
@@ -125,11 +127,38 @@ class Accountant:
             self._phases.append(phase)
         self._curve = None
 
-    def compose_gaussian(self, noise_multiplier: float, count: int = 1) -> None:
-        """Add `count` plain Gaussian releases; the noise is relative to their sensitivity under this adjacency."""
+    def _check_secrecy(self, scheme: CappedPoisson, secret: bool) -> None:
+        """Refuse a phase for one public size beside releases that treat the number of records as private."""
+        if secret and self.adjacency is Adjacency.ADD_REMOVE and scheme.size is Size.PUBLIC:
+            raise InvalidArgumentError(
+                "size='public' under add-remove is a guarantee for a known number of records, and does not compose with"
+                " releases that treat it as private; use CappedPoisson(..., overflow='reject', size='secret')"
+            )
+
+    def compose_gaussian(self, noise_multiplier: float, count: int = 1, *, size: Size | SizeName = Size.PUBLIC) -> None:
+        """Add `count` plain Gaussian releases; the noise is relative to their sensitivity under this adjacency.
+
+        >>> accountant = Accountant("add-remove")
+        >>> accountant.compose(CappedPoisson(1_000, 0.01, 16, overflow="reject", size="secret"), 1.0, 100)
+        >>> accountant.compose_gaussian(noise_multiplier=20.0, size="secret")  # a noisy number of records
+        >>> accountant.compose(CappedPoisson(1_000, 0.01, 16), 1.0, 100)
+        Traceback (most recent call last):
+        ...
+        filet.InvalidArgumentError: size='public' under add-remove is a guarantee for a known number of records, ...
+
+        Arguments:
+            noise_multiplier: of the noise, relative to the sensitivity.
+            count: number of releases.
+            size: "secret" for releases that treat the number of records as private, such as a noisy count. Under
+                add-remove they compose with phases whose size is not public, and are refused beside others.
+        """
         sigma = _checks.noise_multiplier(noise_multiplier)
         count = _checks.integer("count", count, low=0, remedy="pass the number of releases")
+        secret = _checks.choice("size", size, Size) is not Size.PUBLIC
         with self._lock:
+            for phase in self._phases:
+                self._check_secrecy(phase.scheme, secret)
+            self._secret_size |= secret
             self._curve = None
             if count and sigma < math.inf:
                 # Kept one by one, so that nothing is rounded and the order does not matter.
@@ -165,7 +194,7 @@ class Accountant:
         )
 
     def __eq__(self, other: object) -> bool:
-        """Whether both hold the same: adjacency, phases and releases."""
+        """True if both hold the same: adjacency, phases and releases."""
         return self.state_dict() == other.state_dict() if isinstance(other, Accountant) else NotImplemented
 
     __hash__ = None  # type: ignore[assignment]  # it changes as it is used
@@ -176,7 +205,7 @@ class Accountant:
     def state_dict(self) -> dict[str, Any]:
         """Everything needed to go on, as plain JSON types."""
         with self._lock:
-            return as_state(self.adjacency, self._phases, sorted(self._releases.items()))
+            return as_state(self.adjacency, self._phases, sorted(self._releases.items()), self._secret_size)
 
     @classmethod
     def from_state_dict(cls, state: dict[str, Any]) -> Accountant:
@@ -188,6 +217,8 @@ class Accountant:
                 accountant.compose(scheme, sigma, steps, analysis=analysis)
             for sigma, count in releases:
                 accountant.compose_gaussian(sigma, count)
+            if state.get("secret_size") is True:
+                accountant.compose_gaussian(math.inf, 0, size=Size.SECRET)
         except InvalidArgumentError as error:
             raise StateError(f"the accountant state is invalid: {error}") from None
         if accountant.state_dict() != upgraded(state):  # a field that would be read as something else, or not at all

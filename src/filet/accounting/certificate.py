@@ -17,10 +17,11 @@ import numpy as np
 from .. import _checks
 from .._progress import Progress
 from ..errors import FiletError, MissingExtraError, NotCertifiedError
-from ..scheme import Overflow
-from .proving.theorems import lending_step
-from .searching.lending_looks import Query, laws
-from .searching.lending_shares import Shares, choose, lenders
+from ..scheme import CappedPoisson, Overflow, Size
+from .proving.pair import Pair, phase_law
+from .proving.sizes import cell_starts, spread_sizes
+from .search.lending import Shares, lenders
+from .search.solve import lending_used
 from .terms import Adjacency, Analysis, Phase
 
 try:
@@ -29,7 +30,7 @@ except ImportError as error:
     raise MissingExtraError("certificates need python-flint; install it with: pip install 'filet[check]'") from error
 
 from ..checking import Claim, check, checksum
-from ..checking.theorems import Step
+from ..checking.theorems import profile
 
 if TYPE_CHECKING:
     from .curve import PrivacyCurve
@@ -78,12 +79,12 @@ def certificate(
         max_bytes: the memory that it may take, as estimated.
         progress: called with the share of the work done and with what comes next.
     """
-    max_seconds = _checks.real("max_seconds", max_seconds, rule="of seconds", remedy="pass what it may take")
-    max_bytes = _checks.real("max_bytes", max_bytes, rule="of bytes", remedy="pass what it may take")
+    max_seconds = _checks.real("max_seconds", max_seconds, remedy="pass the seconds that it may take")
+    max_bytes = _checks.real("max_bytes", max_bytes, remedy="pass the bytes that it may take")
     bound = curve.epsilon_bounds(delta).upper
     if not math.isfinite(bound):
         raise NotCertifiedError(f"the run has no finite epsilon at delta={delta!r}, so there is nothing to certify")
-    if curve.exposed:
+    if any(phase.noise_multiplier == 0.0 for phase in _kept(curve)):
         raise NotCertifiedError("some step has noise_multiplier=0.0, which no certificate covers; add noise")
     try:
         claim, _ = certified(Plan.guess(curve, float(delta), bound), max_seconds, max_bytes, progress)
@@ -123,13 +124,12 @@ def certified(
 
 
 @_QUIET
-def _lent(phase: Phase, adjacency: Adjacency, query: Query) -> Shares | None:
-    """What a step's lower levels lend, where the curve's own answer to the query uses lending."""
+def _lent(phase: Phase, adjacency: Adjacency, steps: int, delta: float) -> Shares | None:
+    """Shares of a step's lower levels, where the curve's own answer at delta uses lending."""
     if phase.analysis is not Analysis.REFINED or phase.only_gaussian:
         return None
-    scheme, sigma = phase.scheme, phase.noise_multiplier
-    step = lending_step(scheme, sigma, adjacency, lenders(scheme.max_batch_size, sigma))
-    return choose(step) if step and laws(step, query) else None
+    law = phase_law(phase, adjacency, lenders(phase.scheme.max_batch_size, phase.noise_multiplier))
+    return lending_used(Pair((replace(law, steps=steps),)), delta)[0]
 
 
 @_QUIET
@@ -148,11 +148,6 @@ def lending_rows(shares: Shares, nodes: list[int], spacing: float) -> Rows:
     return rows
 
 
-def exact(value: float) -> str:
-    """A float, as the decimal number that it is."""
-    return format(Decimal(value), "f")
-
-
 def _phase(phase: Phase, lent: Shares | None) -> dict[str, Any]:
     """A phase of the claim. What the library calls refined is the exchange argument ("swap") where lending gains nothing."""
     scheme, analysis = phase.scheme, phase.analysis
@@ -160,14 +155,58 @@ def _phase(phase: Phase, lent: Shares | None) -> dict[str, Any]:
         analysis = Analysis.SWAP
     return {
         "dataset_size": scheme.dataset_size,
-        "sampling_probability": exact(scheme.sampling_probability),
+        "sampling_probability": repr(float(scheme.sampling_probability)),
         "max_batch_size": scheme.max_batch_size,
         "overflow": scheme.overflow.value,
         "cycle_length": scheme.cycle_length,
-        "noise_multiplier": exact(phase.noise_multiplier),
+        "noise_multiplier": repr(float(phase.noise_multiplier)),
         "steps": phase.steps,
         "analysis": analysis.value,
+        "size": scheme.size.value,
     }
+
+
+def _cuts(scheme: CappedPoisson) -> list[int]:
+    """Cuts of data set sizes into cells (`at-most`), or knots of batch sizes (`secret`), for the checker; any will do."""
+    n, p, cap = scheme.dataset_size, scheme.sampling_probability, scheme.max_batch_size
+    if scheme.size is Size.AT_MOST and scheme.capped:
+        return [start for start in cell_starts(scheme) if cap < start <= n]
+    if scheme.size is Size.SECRET:
+        return [int(knot) for knot in spread_sizes(n, p, cap).knots]
+    return []
+
+
+def estimated_seconds(one: Claim) -> float:
+    """An estimate, from above, of a check's seconds on one core: products, one kernel a level and node, sums of binomial tails."""
+    products = sum(2 * rounds.bit_length() for _, rounds, _ in one.parts) * one.window
+    kernels = 0
+    terms = 0.0
+    for (n, p, *_, policy, _, _, lend, cuts), _, nodes in one.parts:
+        several = 1 + len(cuts) * (policy in ("at-most", "secret"))  # bounds, of which the largest counts
+        kernels += several * (3 * len(nodes) + sum(len(shares) + 1 for shares, _ in lend.values()))
+        spread = min(float(n * p * (1 - p)), 1e8)  # beyond, a function that takes as long as the longest sums
+        terms += 5 * several * (one.precision + math.sqrt(2 * one.precision * spread))
+    each = 5e-5 + 2e-7 * one.precision
+    return float(products * (4e-6 + 1e-8 * one.bits) + kernels * each + terms * (2e-6 + 4e-10 * one.precision))
+
+
+def describes(claim: Any, curve: PrivacyCurve, delta: float) -> bool:
+    """True if a claim is about this run at this delta; its proof is the checker's to judge."""
+    if not isinstance(claim, dict) or not isinstance(claim.get("phases"), list):
+        return False
+    kept = [_phase(phase, None) for phase in _kept(curve)]
+    claimed = [{**one, "analysis": ""} for one in claim["phases"] if isinstance(one, dict)]
+    return (claim.get("adjacency"), claim.get("delta"), claim.get("gaussian"), claimed) == (
+        curve.adjacency.value,
+        repr(delta),
+        repr(curve.gaussian),
+        [{**one, "analysis": ""} for one in kept],
+    )
+
+
+def _kept(curve: PrivacyCurve) -> list[Phase]:
+    """The phases of a claim: those that release anything."""
+    return [phase for phase in curve.phases if phase.steps and math.isfinite(phase.noise_multiplier)]
 
 
 def signed(body: dict[str, Any]) -> dict[str, Any]:
@@ -176,13 +215,13 @@ def signed(body: dict[str, Any]) -> dict[str, Any]:
 
 
 def rounded_up(value: float) -> str:
-    """At least `value`, in eight digits."""
-    return format(Context(prec=8, rounding=ROUND_UP).plus(Decimal(value)), "f")
+    """A decimal that is at least `value`, in eight digits, in the form that the checker reads."""
+    return repr(float(Context(prec=8, rounding=ROUND_UP).plus(Decimal(value))))
 
 
 @dataclass(frozen=True)
 class Plan:
-    """What a claim is made of; `steepness` is -d log(delta) / d epsilon, which decides how coarse far losses may be."""
+    """Parts of a claim; `steepness` is -d log(delta) / d epsilon, which decides how coarse far losses may be."""
 
     body: dict[str, Any]
     bound: float
@@ -193,20 +232,20 @@ class Plan:
     dense: tuple[bool, ...]  # which phases use every record in every step, and so are Gaussian releases
     ranges: tuple[tuple[float, float], ...]
     lent: tuple[Shares | None, ...]  # what each phase lends
+    cuts: tuple[int, ...]  # of sizes that are not public
 
     @classmethod
     def guess(cls, curve: PrivacyCurve, delta: float, bound: float) -> Plan:
-        kept = [p for p in curve.phases if p.steps and math.isfinite(p.noise_multiplier)]
+        kept = _kept(curve)
         rounds = sum(phase.rounds for phase in kept if not phase.only_gaussian)
-        query = Query(max(rounds, 1), math.log(delta))
-        lent = tuple(_lent(p, curve.adjacency, query) for p in kept)
+        lent = tuple(_lent(p, curve.adjacency, max(rounds, 1), delta) for p in kept)
         body: dict[str, Any] = {
             "format": "filet-certificate",
-            "version": 1,
+            "version": 2,
             "adjacency": curve.adjacency.value,
             "epsilon": rounded_up(bound),
             "delta": repr(delta),
-            "gaussian": exact(curve.gaussian),
+            "gaussian": repr(curve.gaussian),
             "phases": [_phase(*one) for one in zip(kept, lent, strict=True)],
         }
         width = 0.01 * bound + 1e-9
@@ -214,14 +253,15 @@ class Plan:
         steepness = max(math.log(near / far) / width, 1.0)
         spacing = math.sqrt(8 * _AIM * max(bound, 0.01) / (max(rounds, 1) * (steepness + 1)))
         plan = cls(body, bound, delta, steepness, min(spacing, 0.02), _FINENESS,
-                   tuple(p.only_gaussian for p in kept), (), lent)  # fmt: skip
+                   tuple(p.only_gaussian for p in kept), (), lent,
+                   tuple(sorted({cut for p in kept for cut in _cuts(p.scheme)})))  # fmt: skip
         return plan._with_ranges()
 
     def _with_ranges(self) -> Plan:
-        one = Claim(self._signed("0", 64, _WIDE, [[]] * (len(self.dense) + 1)))
+        one = Claim(self._signed("0.0", 64, _WIDE, [[]] * (len(self.dense) + 1)))
         rounds = max(one.rounds, 1)
         with ctx.workprec(256 + 2 * int(-math.log2(self.delta))):
-            found = tuple(_range(Step(*step).profile, self.delta * _LIGHT / rounds) for step, _, _ in one.parts)
+            found = tuple(_range(profile(*step), self.delta * _LIGHT / rounds) for step, _, _ in one.parts)
         return replace(self, ranges=found)
 
     def _signed(self, epsilon: str, bits: int, window: int, nodes: list[list[int]]) -> dict[str, Any]:
@@ -230,7 +270,8 @@ class Plan:
             lending_rows(shares, row, float(spacing)) if shares and row else None
             for shares, row in zip(self.lent, nodes, strict=False)
         ]
-        witness = {"spacing": spacing, "bits": bits, "window": window, "nodes": nodes, "lending": lending}
+        witness = {"spacing": spacing, "bits": bits, "window": window, "nodes": nodes, "lending": lending,
+                   "cuts": list(self.cuts)}  # fmt: skip
         return signed({**self.body, "epsilon": epsilon, "witness": witness})
 
     def finer(self, cost: float) -> Plan:
@@ -252,7 +293,7 @@ class Plan:
         """The bits of the masses, the nodes of each phase and of Gaussian releases, and the widest span of them."""
         found = [self.nodes(*ends) for ends in self.ranges]
         grids = [[] if dense else found.pop(0) for dense in self.dense] + [found.pop() if found else []]
-        rounds = Claim(self._signed("0", 64, _WIDE, grids)).rounds
+        rounds = Claim(self._signed("0.0", 64, _WIDE, grids)).rounds
         span = max(grid[-1] - grid[0] for grid in [[0, 1], *grids] if grid)
         return int(-math.log2(self.delta) + math.log2(rounds + 1) + math.log2(span + 2)) + 30, grids, span
 
@@ -262,18 +303,18 @@ class Plan:
         return self._signed(rounded_up(self.bound), bits, max(window, span + 1), grids)
 
     def estimate(self) -> tuple[float, float]:
-        """About the seconds and the bytes that making and checking the claim takes."""
+        """Estimates of the seconds and the bytes that making and checking the claim takes."""
         reach = 2 * self.bound + max((high - low for low, high in self.ranges), default=0.0)
         one = Claim(self.witnessed(int(reach / self.spacing) + 2))
-        return 2 * one.seconds, one.bytes
+        return 2 * estimated_seconds(one), one.bytes
 
     def claim(self, progress: Callable[[float], None] = lambda share: None) -> tuple[dict[str, Any], float]:
         """The claim at the smallest epsilon that the checker proves, and how far that lies above the bound, relatively."""
         bits, grids, span = self._witness()
-        one = Claim(self._signed("0", bits, _WIDE, grids))
+        one = Claim(self._signed("0.0", bits, _WIDE, grids))
         with ctx.workprec(one.precision):
             composed = one.compose(progress)
-            epsilon = _smallest(lambda e: bool(one.delta_at(composed, e) <= arb(one.delta)), self.bound)
+            epsilon = _smallest(lambda e: bool(one.delta_at(composed, e) <= one.delta), self.bound)
         window = 2 * max([len(law.masses) for law in composed] + [span, 1])
         return self._signed(epsilon, bits, window, grids), (float(epsilon) - self.bound) / max(self.bound, 0.1)
 
@@ -309,7 +350,7 @@ def _smallest(proven: Callable[[fmpq], bool], guess: float) -> str:
         return fmpq(*Decimal(rounded_up(value)).as_integer_ratio())
 
     if proven(at(0.0)):
-        return "0"
+        return "0.0"
     low, high = 0.0, guess
     step = 1e-4 * max(guess, 1e-4)
     while not proven(at(high)):

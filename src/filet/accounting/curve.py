@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import functools
 import math
+import threading
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from functools import cached_property
 from typing import Any, ParamSpec, TypeVar, overload
 
@@ -16,19 +16,21 @@ from .._checks import Number, Numbers
 from .._numbers import round_up
 from .._progress import Progress
 from .._public import public
+from .._rounding import LARGEST_EXPONENT, down
 from .._tables import html_table
 from ..errors import FiletError, NotCertifiedError
-from .many import deltas, deltas_each, epsilons, power_tables, powers
-from .proving.combining import squared_shift
+from ..scheme import Size
+from .proving.combining import bayes_error, loss_quantile, posterior, squared_shift
 from .proving.loss_law import Array
 from .run import Run
-from .searching.refinement import wide
+from .search.effort import TOLERANCE
 from .state import as_state, from_state
 from .terms import Adjacency, Analysis, Bounds, Brackets, Phase
 
 _P = ParamSpec("_P")
 _T = TypeVar("_T")
-_CERTAINLY_NARROW = 1e-5  # a width of epsilon that needs no closer look
+_SHARES = 0.75 * 2.0 ** -np.arange(0.0, 12.0, 0.5)  # of delta, at which a quantile of the loss is read off
+_TINY_NOISE = 1e-100  # losses grow as its inverse square, and overflow not far below
 
 
 def certified(method: Callable[_P, _T]) -> Callable[_P, _T]:
@@ -40,12 +42,19 @@ def certified(method: Callable[_P, _T]) -> Callable[_P, _T]:
             return method(*args, **kwargs)
         except FiletError:
             raise
-        except (ArithmeticError, IndexError, ValueError) as error:
-            raise NotCertifiedError(
-                f"this run is beyond what floats can hold ({type(error).__name__}: {error}); use less extreme parameters"
-            ) from None
+        except ArithmeticError as error:
+            remedy = _remedy(args[0] if args else None, "use less extreme parameters")
+            raise NotCertifiedError(f"this run is beyond what floats can hold; {remedy}") from error
 
     return wrapped
+
+
+def _remedy(curve: Any, usual: str) -> str:
+    """The usual remedy; but a noise whose losses have no float is named."""
+    noises = [phase.noise_multiplier for phase in getattr(curve, "phases", ()) if phase.noise_multiplier > 0.0]
+    if min(noises, default=1.0) < _TINY_NOISE:
+        return f"use more noise than noise_multiplier={min(noises)!r}, or 0 for none"
+    return usual
 
 
 @public
@@ -76,6 +85,7 @@ class PrivacyCurve:
         self.phases, self.releases = tuple(phases), tuple(releases)
         self._run = Run(self.phases, self.releases, adjacency)
         self._known: dict[tuple[str, float], Bounds] = {}
+        self._lock = threading.Lock()
 
     def __reduce__(self) -> tuple[Any, ...]:
         return PrivacyCurve._from_state, (as_state(self.adjacency, self.phases, self.releases),)
@@ -95,9 +105,30 @@ class PrivacyCurve:
 
     @property
     def dataset_size(self) -> int | None:
-        """The public data set size that the guarantee is for (add-remove: the larger of the two); None if any."""
+        """The phases' data set size, `scheme.dataset_size`; None without phases, or if it is not the same in all.
+
+        The guarantee is for this size (add-remove: that of the larger set), or for others as well: see `size`.
+        """
         sizes = {phase.scheme.dataset_size for phase in self.phases}
         return sizes.pop() if len(sizes) == 1 else None
+
+    @property
+    def size(self) -> Size:
+        """The data set sizes that the guarantee is for: of several phases, those that all of them hold for."""
+        sizes = {phase.scheme.size for phase in self.phases}
+        return next((size for size in (Size.PUBLIC, Size.AT_MOST) if size in sizes), Size.SECRET)
+
+    @property
+    def holds_for(self) -> str:
+        """The data set sizes that the guarantee is for, in words."""
+        if self.size is Size.SECRET:
+            return "every number of records"
+        sizes = {phase.scheme.dataset_size for phase in self.phases if phase.scheme.size is self.size}
+        if self.size is Size.AT_MOST:
+            return f"every number of records up to {min(sizes):,}"
+        return (
+            f"{max(sizes):,} records, a public number" if len(sizes) == 1 else "the phases' public numbers of records"
+        )
 
     @property
     def steps(self) -> int:
@@ -106,10 +137,11 @@ class PrivacyCurve:
     def __repr__(self) -> str:
         analyses = "+".join(sorted({phase.analysis.value for phase in self.phases})) or "none"
         size = "any" if self.dataset_size is None else self.dataset_size
-        return f"PrivacyCurve({self.adjacency}, dataset_size={size}, steps={self.steps}, analysis={analyses})"
+        kind = "" if self.size is Size.PUBLIC or not self.phases else f", size={self.size}"
+        return f"PrivacyCurve({self.adjacency}, dataset_size={size}{kind}, steps={self.steps}, analysis={analyses})"
 
     def _repr_html_(self) -> str:
-        """What was composed, and epsilon at deltas below 1 / dataset_size, for notebooks."""
+        """The composed phases, and epsilon at deltas below 1 / dataset_size, for notebooks."""
         rows = [
             (
                 f"{phase.steps} steps",
@@ -162,7 +194,7 @@ class PrivacyCurve:
         values = _checks.delta_array(delta)
         if values.ndim == 0:
             return self._remember("epsilon", float(values), self._epsilon_bounds)
-        return _shaped(_many(epsilons, self._run, values.ravel(), self._epsilon_bounds), values.shape)
+        return self._epsilon_bounds(values)
 
     @overload
     def delta_bounds(self, epsilon: Number) -> Bounds: ...
@@ -174,7 +206,7 @@ class PrivacyCurve:
         values = _checks.epsilon_array(epsilon)
         if values.ndim == 0:
             return self._remember("delta", float(values), self._delta_bounds)
-        return _shaped(_many(deltas, self._run, values.ravel(), self._delta_bounds), values.shape)
+        return self._delta_bounds(values)
 
     @overload
     def true_positive_rate(self, false_positive_rate: Number) -> float: ...
@@ -190,8 +222,44 @@ class PrivacyCurve:
         rates = _checks.real_array("false_positive_rate", false_positive_rate, rule="in [0, 1]", remedy=remedy)
         if ((rates < 0) | (rates > 1)).any():
             raise _checks.fail(f"false_positive_rate={_checks.show(false_positive_rate)} is not in [0, 1]; {remedy}")
-        found = powers(self._run, self._power_tables, rates.ravel()).reshape(rates.shape)
+        found = self._run.powers(self._power_tables, rates.ravel()).reshape(rates.shape)
         return found if rates.ndim else float(found)
+
+    @certified
+    def membership_advantage(self) -> float:
+        """Upper bound of the advantage of any attack: true minus false positive rate. This is `delta(0)`.
+
+        >>> import filet
+        >>> scheme = filet.CappedPoisson(60_000, 256 / 60_000, 300)
+        >>> curve = filet.account(scheme, noise_multiplier=1.0, steps=14_000, adjacency="zero-out")
+        >>> filet.round_up(curve.membership_advantage())
+        '0.2579'
+        """
+        return self.delta(0.0)
+
+    @certified
+    def bayes_error(self, prior: float = 0.5) -> float:
+        """Lower bound of the chance that a guess is wrong, for any attacker who believes in one data set by `prior`.
+
+        At a prior of 1/2 this is (1 - membership advantage) / 2. Valid whichever neighbour has the prior.
+        """
+        chance = _checks.open_probability("prior", prior, remedy="pass the attacker's belief before the run")
+        small = min(chance, 1.0 - chance)
+        log_odds = down(math.log1p((1.0 - 2.0 * small) / small))
+        return bayes_error(small, self.delta(min(log_odds, LARGEST_EXPONENT)))
+
+    @certified
+    def posterior_belief(self, prior: float, delta: float) -> float:
+        """Upper bound of an attacker's belief in either neighbour after the run, but for outputs of chance `delta`.
+
+        An attacker who knows all else holds one data set for the true one by `prior`, and computes with Bayes' rule. With
+        chance at least 1 - delta over the run, whichever data set is the true one, the belief ends at or below this.
+        """
+        chance = _checks.open_probability("prior", prior, remedy="pass the attacker's belief before the run")
+        value = _one("delta", _checks.delta_array(delta))
+        shares = _SHARES[_SHARES * value > 0.0]
+        loss = loss_quantile(self._run.epsilons(shares * value).upper, shares) if shares.size else math.inf
+        return posterior(chance, loss)
 
     @certified
     def certificate(
@@ -224,77 +292,39 @@ class PrivacyCurve:
         one = _one("delta", _checks.delta_array(delta))
         return certificate(self, one, max_seconds=max_seconds, max_bytes=max_bytes, progress=progress)
 
-    @property
-    def overflow(self) -> float:
-        """The chance that any batch overflows, which the union strategy adds to delta; for planning."""
-        return self._run.overflow.upper
-
-    @property
-    def exposed(self) -> bool:
-        """Whether some step has no noise; for planning and showing."""
-        return self._run.exposure.upper > 0.0
-
-    def quick_delta(self, epsilon: float) -> float:
-        """An upper bound of delta(epsilon), within a few percent, some ten times faster than `delta`; for planning."""
-        value = _one("epsilon", _checks.epsilon_array(epsilon))
-        try:
-            return self._run.quick_delta(value)
-        except ArithmeticError:  # nothing is known
-            return 1.0
-
-    @certified
-    def quickly_at_most(self, epsilon: float, delta: float) -> bool:
-        """Whether epsilon(delta) <= epsilon is proven by a quick look; False means "not known"; for planning."""
-        return self._run.at_most(
-            _one("epsilon", _checks.epsilon_array(epsilon)), _one("delta", _checks.delta_array(delta))
-        )
-
-    @overload
-    def delta_bounds_each_direction(self, epsilon: Number) -> list[Bounds]: ...
-    @overload
-    def delta_bounds_each_direction(self, epsilon: Numbers) -> list[Brackets]: ...
-    @certified
-    def delta_bounds_each_direction(self, epsilon: Number | Numbers) -> list[Bounds] | list[Brackets]:
-        """`delta_bounds` of either order of the neighbours; one entry if both are the same; for showing."""
-        values = _checks.epsilon_array(epsilon)
-        if values.ndim == 0:
-            return self._run.delta_each(float(values))
-        return [_shaped(one, values.shape) for one in deltas_each(self._run, values.ravel())]
-
     @cached_property
     def _power_tables(self) -> list[Array]:
-        return power_tables(self._run)
+        return self._run.power_tables()
 
-    def _remember(self, kind: str, value: float, compute: Callable[[float], Bounds]) -> Bounds:
+    def _remember(self, kind: str, value: float, compute: Callable[[Array], Brackets]) -> Bounds:
         key = (kind, value)
-        if key not in self._known:
-            self._known[key] = compute(value)
-        return self._known[key]
+        with self._lock:
+            if key not in self._known:
+                self._known[key] = _first(compute(np.array([value])))
+            return self._known[key]
 
-    def _epsilon_bounds(self, delta: float) -> Bounds:
-        bounds = self._run.epsilon(delta)
-        if not bounds.upper - bounds.lower <= _CERTAINLY_NARROW and wide(bounds):
-            raise NotCertifiedError(
-                f"epsilon at delta={delta!r} is only known to lie in [{bounds.lower!r}, {bounds.upper!r}];"
-                " use a larger delta, or report these parameters"
-            )
-        return bounds
+    def _epsilon_bounds(self, deltas: Array) -> Brackets:
+        found = self._run.epsilons(deltas.ravel())
+        wide = np.flatnonzero(TOLERANCE.wide(*found))
+        if wide.size:
+            delta, lower, upper = (float(one[wide[0]]) for one in (deltas.ravel(), *found))
+            known = f"epsilon at delta={delta!r} is only known to lie in [{lower!r}, {upper!r}]"
+            raise NotCertifiedError(f"{known}; {_remedy(self, 'use a larger delta, or report these parameters')}")
+        return _shaped(found, deltas.shape)
 
-    def _delta_bounds(self, epsilon: float) -> Bounds:
+    def _delta_bounds(self, epsilons: Array) -> Brackets:
         try:
-            return self._run.delta(epsilon)
+            return _shaped(self._run.deltas(epsilons.ravel()), epsilons.shape)
         except NotCertifiedError:
             raise
         except ArithmeticError:  # beyond floats, so nothing is known
-            return Bounds(0.0, 1.0)
+            return Brackets(np.zeros(epsilons.shape), np.ones(epsilons.shape))
 
 
-def after(curve: PrivacyCurve, steps: int) -> PrivacyCurve:
-    """The curve of the same single phase after other `steps`, which sees what this one has seen; for planning."""
-    (phase,) = curve.phases
-    made = PrivacyCurve([replace(phase, steps=steps)], curve.releases, curve.adjacency)
-    made._run.see_as(curve._run)
-    return made
+@certified
+def delta_brackets_each_order(curve: PrivacyCurve, epsilons: Array) -> list[Brackets]:
+    """Brackets of delta for each order of the neighbours; one entry if both have the same."""
+    return curve._run.deltas_each_order(np.asarray(epsilons, dtype=np.float64))
 
 
 def _one(name: str, array: Array) -> float:
@@ -303,16 +333,8 @@ def _one(name: str, array: Array) -> float:
     return float(array)
 
 
-def _many(ask: Callable[[Run, Array], Brackets], run: Run, values: Array, one: Callable[[float], Bounds]) -> Brackets:
-    """Many questions at once; those that are refused, or stay wide, are asked again one by one, to say why."""
-    try:
-        found = ask(run, values) if values.size else Brackets(values, values)
-    except ArithmeticError:
-        found = Brackets(np.zeros(values.shape), np.full(values.shape, np.nan))
-    unknown = np.isnan(found.upper) | (wide(found) if ask is epsilons else False)
-    for i in np.flatnonzero(unknown):
-        found.lower[i], found.upper[i] = one(float(values[i]))
-    return found
+def _first(found: Brackets) -> Bounds:
+    return Bounds(float(found.lower[0]), float(found.upper[0]))
 
 
 def _shaped(found: Brackets, shape: tuple[int, ...]) -> Brackets:

@@ -16,17 +16,14 @@ from scipy.special import ndtr
 from .. import _checks
 from .._public import public
 from ..errors import NotCertifiedError
-from ..scheme import CappedPoisson
+from ..scheme import CappedPoisson, Size
 from .accountant import account
 from .attacks import WEIGHT_ERROR, Attack, attack
 from .curve import certified
 from .proving.cells import Discrete
 from .proving.loss_law import Array
-from .proving.verdict import EpsilonBracket
-from .proving.view import View
-from .searching.budget import Budget
-from .searching.guesses import guess_epsilon
-from .searching.newton import narrow
+from .proving.pmf import LossPMF
+from .search.solve import epsilon_below, guess_epsilon
 from .terms import Adjacency, AdjacencyName, Phase
 
 _CELL = 0.02  # standard deviations; merging such cells costs about _CELL^2 / 12 of epsilon
@@ -38,6 +35,7 @@ _OUTCOMES, _BINS = 1_200, 30_000
 _PROOFS, _SURE, _CLOSE = 6, 3, 0.99  # how many are proven at most, in any case, and if guessed this close to the best
 _TRUSTED = 0.01  # relative error of guesses that are trusted
 _SOME_NOISE = 0.5  # above, single losses rarely decide
+_LEAST_NOISE = 1e-100  # below, losses overflow
 _LITTLE_NOISE = 0.2  # below, losses are so large that masses of cells underflow
 _RATE_ERROR = 1e-9  # relative, of an inclusion probability
 _TINY = 1e-4  # epsilons below this are not worth a composition
@@ -69,7 +67,8 @@ def epsilon_lower_bound(
 
     Guarantees: there are two neighbouring data sets whose outputs are not (epsilon, delta)-indistinguishable for any
     epsilon below the result; numerical errors are accounted for downwards. So the true epsilon lies between this and
-    `account(...).epsilon(delta)`. Under cyclic sampling the attacker knows the partition into groups, as the
+    `account(...).epsilon(delta)`. Where the size is not public, both sets are among those that the guarantee is for: the
+    larger has `dataset_size` records. Under cyclic sampling the attacker knows the partition into groups, as the
     accounting assumes.
 
     Arguments:
@@ -84,7 +83,7 @@ def epsilon_lower_bound(
         raise _checks.fail(f"scheme={_checks.show(scheme)} is not a CappedPoisson; pass filet.CappedPoisson(...)")
     sigma = _checks.noise_multiplier(noise_multiplier)
     steps = scheme.checked_steps(steps, epochs)
-    adjacency = _checks.choice("adjacency", adjacency, Adjacency)
+    adjacency = _attacked(scheme, _checks.choice("adjacency", adjacency, Adjacency))
     deltas = _checks.delta_array(delta)
     if deltas.ndim:
         raise _checks.fail(f"delta of shape {deltas.shape} is not one number; ask for one at a time")
@@ -93,10 +92,9 @@ def epsilon_lower_bound(
     if rounds == 0 or sigma == math.inf:
         return 0.0
     if sigma == 0.0:
-        # Without noise the sum shows whether x_1 was drawn, and it never is under the neighbour.
-        rate = scheme.inclusion_probability
-        seen = -math.expm1(rounds * math.log1p(-rate)) if rate < 1.0 else 1.0
-        return math.inf if seen * (1 - 1e-9) > goal else 0.0
+        return _noiseless(scheme.inclusion_probability, rounds, goal)
+    if sigma < _LEAST_NOISE:
+        raise NotCertifiedError(f"noise_multiplier={sigma!r} has losses beyond floats; use more noise, or 0 for none")
     if scheme.max_batch_size >= scheme.group_size:
         # Plain Poisson sampling: with all others zero, the neighbours are the dominating pair itself.
         curve = account(scheme, noise_multiplier=sigma, steps=steps, adjacency=adjacency)
@@ -105,8 +103,20 @@ def epsilon_lower_bound(
     return max(best, _lone(scheme, sigma, rounds, adjacency, goal)) if sigma < _LITTLE_NOISE else best
 
 
+def _noiseless(rate: float, rounds: int, delta: float) -> float:
+    """Without noise the sum shows whether x_1 was drawn, and it never is under the neighbour."""
+    seen = -math.expm1(rounds * math.log1p(-rate)) if rate < 1.0 else 1.0
+    return math.inf if seen * (1 - 1e-9) > delta else 0.0
+
+
+def _attacked(scheme: CappedPoisson, adjacency: Adjacency) -> Adjacency:
+    """The adjacency to attack: if a record of a planned number is removed, an empty slot is left."""
+    slots = scheme.size is Size.SECRET and adjacency is Adjacency.ADD_REMOVE
+    return Adjacency.ZERO_OUT if slots else adjacency
+
+
 def _lone(scheme: CappedPoisson, sigma: float, rounds: int, adjacency: Adjacency, delta: float) -> float:
-    """What attacks lose whose pair is that of plain Poisson sampling at the rate of inclusion; the engine knows it, in logarithms.
+    """Losses of attacks whose pair is that of plain Poisson sampling at the rate of inclusion; the engine knows it, in logarithms.
 
     With all others zero, x_1 in the batch is all that shows. Where every batch is full (probability 1) and all others are
     -x_1, a batch without x_1, and every one of the neighbour's, sums to -cap, and one with it lies a distance of 2 away.
@@ -131,7 +141,7 @@ def _lone(scheme: CappedPoisson, sigma: float, rounds: int, adjacency: Adjacency
 def _best(scheme: CappedPoisson, sigma: float, rounds: int, adjacency: Adjacency, log_delta: float) -> float:
     """A quick look at the whole family, then a proof for its most promising members."""
     others = scheme.group_size - 1
-    # Beyond so many standard deviations even all steps together weigh less than e^-20 delta; for a look, than e^-8.
+    # Standard deviations beyond which even all steps together weigh less than e^-20 delta; for an estimate, than e^-8.
     reach, near = (math.sqrt(2.0 * (math.log(rounds) - log_delta + spare)) for spare in (20.0, 8.0))
     ranked: list[tuple[float, int, Attack]] = []
     for count, cosine in sorted({(round(share * others), cosine) for share, cosine in _FAMILY}):
@@ -144,7 +154,7 @@ def _best(scheme: CappedPoisson, sigma: float, rounds: int, adjacency: Adjacency
     for place, (guess, direction, pair) in enumerate(ranked[:_PROOFS]):
         # Guesses may be far off where single large losses decide; where they are not, and were not, they are trusted.
         hopeless = place > 0 and sigma > _SOME_NOISE and off < _TRUSTED and guess * (1.0 + 2.0 * _TRUSTED) < best
-        if (place < _SURE and not hopeless) or guess > _CLOSE * best:
+        if (place < (_SURE if sigma > _SOME_NOISE else _PROOFS) and not hopeless) or guess > _CLOSE * best:
             for law in merged(pair, reach, directions=(direction,)):
                 found = _epsilon(law, rounds, log_delta)
                 best, off = max(best, found), max(off, abs(found - guess) / max(guess, _TINY))
@@ -268,11 +278,11 @@ def _by_loss(p: Array, q: Array, d: Array, slack: float, negligible: float, outc
 
 
 def _guess(law: Discrete, rounds: int, log_delta: float) -> float:
-    """About the epsilon that this law leads to; nothing is proven."""
+    """An estimate of the epsilon that this law leads to; nothing is proven."""
     if rounds == 1 or _hopeless(law, rounds, log_delta):
         return _one_step(law, log_delta)
     try:
-        value = guess_epsilon(View([(law, rounds)], 0.0, above=False), log_delta)
+        value = guess_epsilon(LossPMF([(law, rounds)], 0.0, above=False), log_delta)
     except ArithmeticError:  # losses beyond all bounds
         return 0.0
     return 0.0 if math.isnan(value) else value
@@ -283,14 +293,14 @@ def _epsilon(law: Discrete, rounds: int, log_delta: float) -> float:
     guess = _guess(law, rounds, log_delta)
     if rounds == 1 or guess <= _TINY or _hopeless(law, rounds, log_delta):
         return _one_step(law, log_delta)
-    bracket = EpsilonBracket(math.exp(log_delta))
+    known = 0.0
     with contextlib.suppress(ArithmeticError):  # what one step proves is still true
-        narrow(bracket, View([(law, rounds)], 0.0, above=False), guess, 1.0, Budget())
-    return _one_step(law, log_delta, bracket.bounds.lower)
+        known = epsilon_below(LossPMF([(law, rounds)], 0.0, above=False), math.exp(log_delta))
+    return _one_step(law, log_delta, known)
 
 
 def _hopeless(law: Discrete, rounds: int, log_delta: float) -> bool:
-    """Whether even epsilon = 0 holds, as total variation distances add up."""
+    """True if even epsilon = 0 holds, as total variation distances add up."""
     distance = float((np.exp(law.log_mass) * -np.expm1(np.minimum(-law.loss, 0.0))).sum())
     return rounds * distance <= math.exp(log_delta)
 

@@ -20,7 +20,7 @@ from .. import _checks
 from .._checks import show
 from .._files import whole_file
 from ..errors import FiletError, StateError
-from ..scheme import CappedPoisson
+from ..scheme import CappedPoisson, Size
 from .terms import Adjacency
 
 if TYPE_CHECKING:
@@ -29,8 +29,9 @@ if TYPE_CHECKING:
 
 _FORMAT = "filet-accountant"
 _VERSION = 2
-_READABLE = (1, 2)
-_SCHEME_KEYS = tuple(field.name for field in fields(CappedPoisson) if field.init)
+_SIZES_VERSION = 3  # of states with a phase whose size is not public, which earlier versions would read as public
+_READABLE = (1, 2, 3)
+_SCHEME_KEYS = tuple(field.name for field in fields(CappedPoisson) if field.init and field.name != "size")
 
 
 def phase_fields(phase: Phase) -> dict[str, Any]:
@@ -43,23 +44,28 @@ def phase_fields(phase: Phase) -> dict[str, Any]:
     }
 
 
-def as_state(adjacency: Adjacency, phases: Iterable[Phase], releases: Iterable[tuple[float, int]]) -> dict[str, Any]:
+def as_state(
+    adjacency: Adjacency, phases: Iterable[Phase], releases: Iterable[tuple[float, int]], secret_size: bool = False
+) -> dict[str, Any]:
     """The state with a checksum. Floats are written exactly (as hexadecimal), so nothing is lost on the way."""
+    phases = list(phases)
+    public = all(phase.scheme.size is Size.PUBLIC for phase in phases) and not secret_size
     body: dict[str, Any] = {
         "format": _FORMAT,
-        "version": _VERSION,
+        "version": _VERSION if public else _SIZES_VERSION,
         "adjacency": adjacency.value,
         "releases": [[float(sigma).hex(), count] for sigma, count in releases],
         "phases": [
             {name: value.hex() if isinstance(value, float) else value for name, value in phase_fields(phase).items()}
             for phase in phases
         ],
+        **({"secret_size": True} if secret_size else {}),
     }
     return {**body, "checksum": checksum(body)}
 
 
 def checksum(body: dict[str, Any]) -> str:
-    """What `as_state` writes beside the body; the same for every order of its keys."""
+    """The checksum that `as_state` writes beside the body; the same for every order of its keys."""
     return hashlib.sha256(_canonical(body, "checksum")).hexdigest()
 
 
@@ -87,7 +93,9 @@ def from_state(state: Any) -> tuple[Adjacency, list[tuple[CappedPoisson, float, 
         state = upgraded(state)
         phases = [
             (
-                CappedPoisson(**{key: _number(entry[key]) for key in _SCHEME_KEYS}),
+                CappedPoisson(
+                    **{key: _number(entry[key]) for key in _SCHEME_KEYS}, size=entry.get("size", Size.PUBLIC)
+                ),
                 float.fromhex(entry["noise_multiplier"]),
                 entry["steps"],
                 entry["analysis"],

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from .._public import public
 from ..errors import InvalidArgumentError
-from ..scheme import CappedPoisson, Overflow
+from ..scheme import CappedPoisson, Overflow, Size
 
 # For type checkers: wherever filet asks for a word, its string is as good as the member.
 AdjacencyName = Literal["add-remove", "zero-out", "replace-one"]
@@ -21,9 +21,10 @@ AnalysisName = Literal["refined", "swap", "note", "union"]
 
 @public
 class Adjacency(enum.StrEnum):
-    """Which pairs of data sets must look alike. Accepts the strings wherever filet asks for an adjacency.
+    """Pairs of data sets that must look alike. Accepts the strings wherever filet asks for an adjacency.
 
-    `dataset_size` is public under all three. Under add-remove it is the size of the *larger* data set.
+    `dataset_size` is public under all three, unless the scheme says otherwise (`Size`). Under add-remove it is the size
+    of the *larger* data set.
     """
 
     ADD_REMOVE = "add-remove"
@@ -33,7 +34,7 @@ class Adjacency(enum.StrEnum):
 
 @public
 class Analysis(enum.StrEnum):
-    """Which proof the numbers rest on.
+    """The proof that the numbers rest on.
 
     `refined` is the tightest that filet proves. The others are for comparison, and for policy truncate only: `swap`
     compares a full batch with those in which the example is exchanged, `note` is the analysis of Ganesh (2025), `union`
@@ -76,6 +77,10 @@ class Phase:
             raise InvalidArgumentError(
                 f"analysis={self.analysis.value!r} is for overflow='truncate', not 'reject'; pass analysis='refined'"
             )
+        if self.scheme.size is Size.AT_MOST and self.analysis in (Analysis.SWAP, Analysis.NOTE):
+            raise InvalidArgumentError(
+                f"analysis={self.analysis.value!r} is for one public size, not size='at-most'; pass analysis='refined'"
+            )
 
     @property
     def rounds(self) -> int:
@@ -84,13 +89,14 @@ class Phase:
 
     @property
     def only_gaussian(self) -> bool:
-        """Whether every step uses every example, so that only a Gaussian mechanism is left."""
+        """True if every step uses every example, so that only a Gaussian mechanism is left."""
         return self.scheme.sampling_probability == 1.0 and self.scheme.max_batch_size >= self.scheme.group_size
 
     @property
-    def exposure_exponent(self) -> float:
+    def noiseless_exponent(self) -> float:
         """-log of the chance that no step's batch holds one given example."""
-        if self.analysis is Analysis.UNION:  # plain Poisson sampling; overflows are counted apart
+        # Plain Poisson sampling; overflows are counted apart. And of all sizes up to a largest, small ones have its rate.
+        if self.analysis is Analysis.UNION or self.scheme.size is Size.AT_MOST:
             rate = self.scheme.sampling_probability
         else:
             rate = self.scheme.inclusion_probability

@@ -1,1 +1,1 @@
-"""What is true: theorems, cells, transforms and their errors. Only this room decides; it imports nothing that searches."""
+"""Proofs: theorems, cells, transforms and their errors. Only this room decides; it imports nothing that searches."""

@@ -66,13 +66,13 @@ class Cells:
 
     @cached_property
     def _split(self) -> NDArray[np.bool_]:
-        """Which cells keep both masses when they are split onto their ends."""
+        """The cells that keep both masses when they are split onto their ends."""
         return np.asarray((self.q > RESOLVED) & np.isfinite(self.loss[1:] - self.loss[:-1]))
 
     def chord(self, c: float, log_unit: float) -> float:
         """Splitting changes E[e^{zL}], Re z = c, by at most |z (z + 1)| e^log_unit times this. Proof: engine.md#what-splitting-adds"""
         high, width = self.loss[1:], self.loss[1:] - self.loss[:-1]
-        terms = self.p * width * width * np.exp(c * high - log_unit)  # what is no number proves nothing
+        terms = self.p * width * width * np.exp(c * high - log_unit)  # NaN proves nothing
         return float(terms[self._split].sum()) * (0.125 * (1 + SUM_ERROR))
 
     @property

@@ -49,15 +49,16 @@ class Gaussian:
         (low, low_error), (high, high_error) = (
             (np.exp(gaussian_log_delta(mu, epsilon)), _relative_error(mu, epsilon)) for mu in self.shifts
         )
-        lower, upper = low * (1 - low_error), high * (1 + high_error) + 5e-324
-        return np.where(low_error < _VAGUE, lower, 0.0), np.where(high_error < _VAGUE, np.minimum(upper, 1.0), 1.0)
+        lower = np.where(low_error < _VAGUE, np.maximum(low * (1 - low_error) - UNDERFLOW, 0.0), 0.0)
+        return lower, np.where(high_error < _VAGUE, np.minimum(high * (1 + high_error) + UNDERFLOW, 1.0), 1.0)
 
     def bracket(self, delta: float, below: float, above: float) -> Bounds:
-        """What two epsilons prove of epsilon(delta), one from below and one from above. Proof: engine.md#what-is-proven"""
+        """The bracket of epsilon(delta) that two epsilons prove, one from below and one from above. Proof: engine.md#what-is-proven"""
         (low, low_error), (high, high_error) = ((math.exp(gaussian_log_delta(mu, at)), _relative_error(mu, at))
                                                 for mu, at in zip(self.shifts, (below, above), strict=True))  # fmt: skip
-        return Bounds(below if low_error < _VAGUE and low * (1 - low_error) >= delta else 0.0,
-                      above if high_error < _VAGUE and high * (1 + high_error) + 5e-324 <= delta else math.inf)  # fmt: skip
+        at_least = low_error < _VAGUE and low * (1 - low_error) - UNDERFLOW >= delta
+        at_most = high_error < _VAGUE and high * (1 + high_error) + UNDERFLOW <= delta
+        return Bounds(below if at_least else 0.0, above if at_most else math.inf)
 
 
 def _relative_error(mu: float, epsilon: Any) -> Any:

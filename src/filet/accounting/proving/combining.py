@@ -8,20 +8,25 @@ from typing import Any
 
 import numpy as np
 
-from ..._rounding import FEW, LARGEST_EXPONENT, SUM_ERROR, UNIT, up
-from ..terms import Bounds
+from ..._rounding import FEW, LARGEST_EXPONENT, POINT_ERROR, SUM_ERROR, UNIT, down, up
+from ..terms import Bounds, Brackets
 
 _SPARE = 8 * UNIT  # more than the rounding of an exponential or of a sum of rounded terms, and of what moves them
 
 
-def worse(parts: Iterable[Bounds]) -> Bounds:
-    """The guarantee is the larger of the directions' own. Proof: theory.md#profiles-and-dominating-pairs"""
-    parts = list(parts)
-    return Bounds(max((p.lower for p in parts), default=0.0), max((p.upper for p in parts), default=0.0))
+def larger(one: Brackets, other: Brackets) -> Brackets:
+    """The guarantee of both orders of the neighbours, number by number. Proof: theory.md#profiles-and-dominating-pairs"""
+    return Brackets(np.maximum(one.lower, other.lower), np.maximum(one.upper, other.upper))
+
+
+def smaller(one: Brackets, other: Brackets) -> Brackets:
+    """Brackets of two bounds of one profile: that of the smaller one, number by number. Proof: theory.md#how-it-is-used"""
+    first = one.upper <= other.upper
+    return Brackets(np.where(first, one.lower, other.lower), np.where(first, one.upper, other.upper))
 
 
 def union_cost(overflow: Bounds, epsilon: float) -> Bounds:
-    """What the union strategy adds to delta: (1 + e^epsilon) times the chance of any overflow.
+    """The union strategy's addition to delta: (1 + e^epsilon) times the chance of any overflow.
 
     Proof: theory.md#the-union-strategy
     """
@@ -59,11 +64,11 @@ def added(part: Bounds, cost: Bounds) -> Bounds:
     return Bounds(min(1.0, part.lower + cost.lower), min(1.0, upper))
 
 
-def exposed(part: Bounds, exposure: Bounds) -> Bounds:
+def with_noiseless(part: Bounds, noiseless: Bounds) -> Bounds:
     """delta of a run some of whose outcomes, of the given chance, count fully. Proof: engine.md#steps-without-noise"""
-    if exposure.upper == 0.0:
+    if noiseless.upper == 0.0:
         return part
-    return Bounds(max(part.lower, exposure.lower), min(1.0, up(part.upper + exposure.upper)))
+    return Bounds(max(part.lower, noiseless.lower), min(1.0, up(part.upper + noiseless.upper)))
 
 
 def power(rate: Any, forward: Any, backward: Any) -> Any:
@@ -82,3 +87,25 @@ def power(rate: Any, forward: Any, backward: Any) -> Any:
         best = np.minimum(ahead.min(axis=-1, initial=np.inf), behind.min(axis=-1))
         powers = np.maximum(powers, up(best, FEW))
     return np.minimum(1.0, powers)[()]
+
+
+def bayes_error(prior: float, delta: float) -> float:
+    """Lower bound of the error of any guess, at a prior up to 1/2 and delta at the prior's log odds.
+
+    Proof: engine.md#risk-measures
+    """
+    return float(max(0.0, down(prior * (1.0 - delta), FEW)))
+
+
+def loss_quantile(epsilon: Any, shares: Any) -> float:
+    """A loss exceeded with chance delta at most, from upper bounds of epsilon at delta * shares.
+
+    Proof: engine.md#risk-measures
+    """
+    return float(np.min(up(epsilon) - np.log1p(-up(shares, FEW))))
+
+
+def posterior(prior: float, loss: float) -> float:
+    """Upper bound of the belief in a hypothesis of this prior, after a loss. Proof: engine.md#risk-measures"""
+    against = down((1.0 - prior) * math.exp(-loss), POINT_ERROR)
+    return float(min(1.0, up(prior / (prior + against), FEW)))

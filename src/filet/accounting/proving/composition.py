@@ -22,8 +22,8 @@ from .cells import Cells, Discrete
 from .loss_law import Array
 from .transform import Complex, by_powers, by_series, characteristic, powers_error
 
-_BLOCK = 250_000  # losses of one block, a size that fits the processor's cache
-_FEW, _FEW_IN_BLOCKS = 512, 8_000  # frequencies up to which multiplication is the quickest way; for several phases
+BLOCK = 250_000  # losses of one block, a size that fits the processor's cache
+_FEW, _FEW_INBLOCKS = 512, 8_000  # frequencies up to which multiplication is the quickest way; for several phases
 _SEVERAL = 8
 _LOWEST = -1e300  # in place of -inf, which cannot be taken off itself
 _MOST_SAMPLES = 200_000  # of one look for decay; more would cost more than they save
@@ -52,7 +52,7 @@ class Block:
 
     def log_sum(self, c: Array) -> Array:
         """log sum_i e^{log_mass_i + c loss_i} for each c (rows) and phase (columns)."""
-        most = max(1, 4 * _BLOCK // self.loss.size)
+        most = max(1, 4 * BLOCK // self.loss.size)
         if c.size > most:
             return np.concatenate([self.log_sum(c[i : i + most]) for i in range(0, c.size, most)])
         v = c[:, None, None] * self.loss + self.log_mass
@@ -69,7 +69,7 @@ def blocks(laws: Sequence[tuple[Discrete, int]]) -> list[Block]:
     rest = list(laws)
     while rest:
         count, width = 1, rest[0][0].loss.size
-        while count < len(rest) and (count + 1) * max(width, rest[count][0].loss.size) <= _BLOCK:
+        while count < len(rest) and (count + 1) * max(width, rest[count][0].loss.size) <= BLOCK:
             count, width = count + 1, max(width, rest[count][0].loss.size)
         some, rest = rest[:count], rest[count:]
         loss, log_mass = some[0][0].loss[None, :], some[0][0].log_mass[None, :]
@@ -100,13 +100,9 @@ class Composition:
         self.big = [block.part((block.loss > low) & (block.loss <= high)) for block in whole] if jump else []
         self.total_steps = max(1.0, sum(float(block.steps.sum()) for block in whole))
         self.rows = max((block.steps.size for block in whole), default=1)
-        self._tilted: tuple[float, list[Tilted]] = math.nan, []
-        self._asked: tuple[Array, Array] | None = None
 
     def log_mgf(self, c: Array) -> Array:
-        """log of the total transform at real c; the last answer is kept, as plans and lines ask for the same tilts."""
-        if (known := self._asked) is not None and known[0] is c:
-            return known[1]
+        """log of the total transform at real c."""
         total = 0.5 * self.gaussian * (c * c + c)
         odds = np.full(c.shape, -np.inf)
         for number, block in enumerate(self.small):
@@ -115,25 +111,32 @@ class Composition:
             if self.jump:
                 big = self.big[number].log_sum(c) - one + np.log(block.steps)
                 odds = np.logaddexp(odds, np.logaddexp.reduce(big, axis=1))
-        total = total + odds if self.jump else total
-        self._asked = c, total
-        return total
+        return total + odds if self.jump else total
 
     def tilted(self, c: float) -> list[Tilted]:
-        """The tilted losses of each block (up to the cap); the last tilt is kept, as several questions share it."""
-        known = self._tilted  # read once: another thread may put its own in its place
-        if known[0] != c:
-            known = self._tilted = c, [Tilted(c, block) for block in self.small]
-        return known[1]
+        """The tilted losses of each block (up to the cap)."""
+        return [Tilted(c, block) for block in self.small]
 
-    def chords(self, c: float) -> list[Array] | None:
-        """What splitting does to a step's relative transform, over |z (z + 1)|; None if nothing is split. Proof: engine.md#what-splitting-adds"""
+    def chords(self, tilted: list[Tilted]) -> list[Array] | None:
+        """The change that splitting makes to a step's relative transform, over |z (z + 1)|; None if nothing is split.
+
+        Proof: engine.md#what-splitting-adds
+        """
         if not any(cells for block in self.small for cells in block.cells):
             return None
-        return [np.array([cells.chord(c, unit) if cells else 0.0 for cells, unit in zip(block.cells, one.log_scale, strict=True)])
-                for block, one in zip(self.small, self.tilted(c), strict=True)]  # fmt: skip
+        return [
+            np.array(
+                [
+                    cells.chord(one.c, unit) if cells else 0.0
+                    for cells, unit in zip(block.cells, one.log_scale, strict=True)
+                ]
+            )
+            for block, one in zip(self.small, tilted, strict=True)
+        ]
 
-    def spectrum(self, c: float, spacing: float, count: int, chords: list[Array] | None = None) -> Spectrum:
+    def spectrum(
+        self, c: float, tilted: list[Tilted], spacing: float, count: int, chords: list[Array] | None = None
+    ) -> Spectrum:
         """The transform at c + i j spacing, j < count, and a bound on its rounding error; with `chords`, also on what they add.
 
         Proof: engine.md#rounding, engine.md#what-splitting-adds
@@ -142,9 +145,9 @@ class Composition:
         log_bound = (-0.5 * self.gaussian) * (u * u)
         log_f, relative, size = log_bound.astype(complex), np.full(count, 8 * UNIT), np.hypot(c, u)
         log_value, centre = 0.5 * self.gaussian * (c * c + c), self.gaussian * (c + 0.5)
-        jump = _Jump(c, self.tilted(c), self.big, u) if self.jump else None
+        jump = _Jump(c, tilted, self.big, u) if self.jump else None
         curve, split = size * np.hypot(c + 1.0, u) if chords else size, np.zeros(count)
-        for number, whole in enumerate(self.tilted(c)):
+        for number, whole in enumerate(tilted):
             log_value += float(whole.steps @ whole.log_scale)
             centre += float(whole.steps @ whole.centre)
             for rows in whole.slices(count):
@@ -160,7 +163,7 @@ class Composition:
                 if jump:
                     jump.add(number, rows, one, values, bound, size)
         relative += 4 * UNIT * np.abs(log_f.imag)
-        # Hopeless where the steps are so many that their roundings drown the transform; infinite errors are refused.
+        # Hopeless where there are too many steps and their roundings drown the transform; infinite errors are refused.
         bound_f = np.exp(log_bound)
         np.minimum(log_f.real, 600.0, out=log_f.real)
         values = np.exp(log_f)
@@ -173,19 +176,19 @@ class Composition:
 
     @property
     def weight_margin(self) -> float:
-        """What errors of the binomial weights can do to log delta: a relative error w of P is (1 + w)^T after T steps.
+        """Bound of the change of log delta by errors of the binomial weights: a relative error w of P is (1 + w)^T after T steps.
 
         (What they do to the losses is allowed for by the view.) Proof: engine.md#binomial-weights
         """
         return sum(float(block.weight_error @ block.steps) for block in self.small)
 
-    def decays_after(self, c: float, limit: float, tolerance: float,
-                     chords: list[Array] | None = None) -> tuple[float, float]:  # fmt: skip
+    def decays_after(
+        self, c: float, tilts: list[Tilted], limit: float, tolerance: float, chords: list[Array] | None = None
+    ) -> tuple[float, float]:
         """A frequency beyond which (up to `limit`) the relative transform stays below `tolerance`, and its bound there.
 
         With `chords` so does that of the law without splitting. Proof: engine.md#truncation, engine.md#what-splitting-adds
         """
-        tilts = self.tilted(c)
         spacing = 0.25 / max(max(float(one.spread.max()) for one in tilts), 1e-300)
         if not limit / spacing * self.rows < _MOST_SAMPLES:
             return limit, 1.0
@@ -263,7 +266,7 @@ class Tilted:
         weights = np.exp(v - np.maximum(top, _LOWEST)[:, None])
         weights[weights < RESOLVED] = 0.0  # numbers that are nearly denormal are slow
         total = np.maximum(weights.sum(axis=1), 1.0)
-        self.steps, self.weight_error = block.steps, block.weight_error
+        self.c, self.steps, self.weight_error = c, block.steps, block.weight_error
         self.weights, self.log_scale = weights / total[:, None], np.log(total) + top
         self.centre = (self.weights * block.loss).sum(axis=1)
         self.away = block.loss - self.centre[:, None]
@@ -279,7 +282,7 @@ class Tilted:
 
     def slices(self, count: int) -> list[slice]:
         """The phases in turn, so few at once that their transforms at `count` frequencies fit the processor's cache."""
-        most = max(1, _BLOCK // count)
+        most = max(1, BLOCK // count)
         return [slice(first, first + most) for first in range(0, self.steps.size, most)]
 
     def rows(self, rows: slice) -> Tilted:
@@ -287,7 +290,7 @@ class Tilted:
         if rows.stop - rows.start >= self.steps.size:
             return self
         some = copy(self)
-        vars(some).update({name: value[rows] for name, value in vars(self).items()})
+        vars(some).update({name: value[rows] for name, value in vars(self).items() if name != "c"})
         return some
 
     def transform(self, spacing: float, count: int) -> tuple[Complex, Array]:
@@ -297,7 +300,7 @@ class Tilted:
         power series, exact to rounding; the rest, often a tiny share of the mass, through the fast transform.
         Proof: engine.md#the-transform-of-a-discrete-loss
         """
-        if count <= (_FEW if self.steps.size < _SEVERAL else _FEW_IN_BLOCKS):
+        if count <= (_FEW if self.steps.size < _SEVERAL else _FEW_INBLOCKS):
             own = powers_error(self.away.shape[1], count)
             return by_powers(self.away, self.weights, spacing, count), np.full(self.steps.size, own)
         values, shares = np.zeros((self.steps.size, count), complex), np.zeros(self.steps.size)

@@ -7,14 +7,17 @@ hull is the profile of a discrete loss. Parts are explained in `lending`.
 
 from __future__ import annotations
 
+from dataclasses import dataclass, replace
+from typing import Any
+
 import numpy as np
 
-from ..._rounding import EXTENDED_UNIT, FEW, LEAST_LOG_MASS, SUM_ERROR, UNDERFLOW, UNIT, down, up
+from ..._rounding import EXTENDED_UNIT, FEW, LARGEST_LOSS, LEAST_LOG_MASS, SUM_ERROR, UNDERFLOW, UNIT, down, up
 from ...errors import NotCertifiedError
 from .cells import Discrete
 from .loss_law import Array
 
-_LARGEST_LOSS = 600.0
+_LEAST_GAP = 1e-14  # between nodes, where slopes still have digits
 _SPARE = 4 * UNIT  # more than the rounding of a difference of exponentials, and of a sum of two
 
 
@@ -40,7 +43,7 @@ def vertices(loss: Array, part: Array) -> tuple[Array, Array, Array]:
     spare = np.where(loss < 0.0, 1 + _SPARE, 1.0)
     value = -np.expm1(np.minimum(loss, 0.0)) * spare + part * spare
     large = np.log(value) - np.maximum(loss, 0.0) > LEAST_LOG_MASS  # any nodes may be left out
-    kept = (value < 1.0) & large & (np.abs(loss) <= _LARGEST_LOSS)
+    kept = (value < 1.0) & large & (np.abs(loss) <= LARGEST_LOSS)
     while True:
         loss, value = loss[kept], value[kept]
         ends, slope = np.concatenate([[1.0], value]), np.zeros(loss.size + 1)
@@ -48,6 +51,46 @@ def vertices(loss: Array, part: Array) -> tuple[Array, Array, Array]:
         kept = slope[:-1] < slope[1:]  # else it is above the chord of its neighbours, or a last one that is not below
         if kept.all():
             return loss, value, slope
+
+
+@dataclass(frozen=True)
+class ProfileNodes:
+    """Upper bounds of one step's profile at increasing losses of the pair; with `backward`, seen with P and Q exchanged.
+
+    Proof: theory.md#how-it-is-used
+    """
+
+    step: Any  # with `excess`: upper bounds in parts, at losses and for anything that may be chosen there
+    loss: Array
+    excess: Array
+    backward: bool = False
+
+    def reversed(self) -> ProfileNodes:
+        """The same nodes with P and Q exchanged."""
+        return replace(self, backward=not self.backward)
+
+    def more(self, loss: Array, *choice: Any) -> ProfileNodes:
+        """With the bound at more losses of the pair, for any choice that it allows there: they only lower the hull."""
+        both = np.concatenate([self.loss, loss])
+        excess = np.concatenate([self.excess, self.step.excess(loss, *choice)])
+        order = np.argsort(both, kind="stable")
+        apart = np.concatenate([[True], np.diff(both[order]) > _LEAST_GAP])
+        return replace(self, loss=both[order][apart], excess=excess[order][apart])
+
+    @property
+    def directed(self) -> tuple[Array, Array]:
+        """Losses and excesses in the order of the direction."""
+        return reverse(self.loss, self.excess) if self.backward else (self.loss, self.excess)
+
+    def discretised(self, negligible: float) -> Discrete:
+        """The dominating loss of the nodes up to the first beyond which less than `negligible` lies.
+
+        Any nodes may be left out; a trace of a larger loss would spoil every tilt.
+        """
+        loss, excess = self.directed
+        far = np.flatnonzero((loss > 0.0) & (excess <= negligible))
+        end = int(far[0]) + 1 if far.size else loss.size
+        return dominating(loss[:end], excess[:end])
 
 
 def dominating(loss: Array, part: Array) -> Discrete:

@@ -11,14 +11,13 @@ Distances are in units of the noise's standard deviation.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
-from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from ..._binomial import CapWeights
 from ..._rounding import FEW, LEAST_LIGHT, UNIT
 from ...errors import NotCertifiedError
 from ..terms import Adjacency
@@ -26,27 +25,20 @@ from .loss_law import Array
 from .tails import Integral, integral
 from .tails import upper as _upper
 
+LEAST_NOISE, MOST_NOISE = 0.01, 1e8  # the range that the error bounds of `tails` are for
 _LARGEST_EXPONENT = 690.0
 _LEAST_PSI = (0.01, 0.1)  # where it is less, a second tangent gains less than 1e-4, and so does a third
 
 
-# A float, or an array with one a node: nodes of many steps may stand in one array.
-Number = Any
-# Of `_binomial.CapWeights`: `swap` is tau - tq, `stay` is (1-p) w; `error` bounds all relative errors.
-_WEIGHTS = ("room", "w", "tau", "tq", "c", "swap", "stay", "error")
-Weights = Any
-
-
-def lendable(weights: Weights, sigma: Number) -> bool:
-    """Whether the digits of the weights suffice, and the noise is in the range that the error bounds are for.
+def lendable(weights: CapWeights, sigma: float) -> bool:
+    """The weights have enough digits, and the noise is in the range that the error bounds are for.
 
     Proof: theory.md#lending
     """
-    noisy, known = (sigma >= 0.01) & (sigma <= 1e8), weights.error <= 1e-3
-    return bool(np.all(noisy & known & (np.minimum(weights.w, weights.tau) >= LEAST_LIGHT)))
+    return LEAST_NOISE <= sigma <= MOST_NOISE and weights.error <= 1e-3 and min(weights.w, weights.tau) >= LEAST_LIGHT
 
 
-class Both(NamedTuple):
+class Enclosure(NamedTuple):
     """A weight of `a Q - P`, rounded down and rounded up; neither is negative."""
 
     down: Array
@@ -55,37 +47,34 @@ class Both(NamedTuple):
 
 @dataclass(frozen=True)
 class Step:
-    """One step of policy truncate with 1 < cap < n and p < 1; the `lenders` levels below the top may lend.
+    """One step of policy truncate with cap < n and p < 1; the `lenders` levels below the top may lend.
 
-    Proof: theory.md#lending
+    For data set sizes from `least` to n it has the levels of n and the hit rate of `least`.
+
+    Proof: theory.md#lending, theory.md#every-size-up-to-a-largest-one
     """
 
-    n: Number
-    p: Number
-    cap: Number
-    sigma: Number
+    n: int
+    p: float
+    cap: int
+    sigma: float
     adjacency: Adjacency
-    weights: Weights
+    weights: CapWeights
     lenders: int
+    least: int | None = None  # n, if that is the only size
 
     def __post_init__(self) -> None:
-        inside = (self.cap > 1) & (self.cap < self.n) & (self.p > 0.0) & (self.p < 1.0) & (self.lenders < self.cap)
-        if not (np.all(inside) and self.lenders > 0 and lendable(self.weights, self.sigma)):
+        resolved = LEAST_NOISE <= self.sigma <= MOST_NOISE and self.weights.error <= 1e-3
+        inside = resolved and self.cap < self.n and 0.0 < self.p < 1.0 and self.lenders < self.cap
+        few = self.least is not None and self.least - 1 < 2 * (self.cap - 1)
+        if not (inside and (self.lenders == 0 or (lendable(self.weights, self.sigma) and not few))):
             raise NotCertifiedError(
                 f"lending is not computed for dataset_size={self.n}, p={self.p!r}, cap={self.cap}, noise "
                 f"{self.sigma!r}; use the swap analysis"
             )
 
-    def at(self, where: np.ndarray) -> Step:
-        """The step at some of its nodes."""
-        if np.ndim(self.sigma) == 0:
-            return self
-        weights = SimpleNamespace(**{name: getattr(self.weights, name)[where] for name in _WEIGHTS})
-        n, p, cap, sigma = (v[where] for v in (self.n, self.p, self.cap, self.sigma))
-        return replace(self, n=n, p=p, cap=cap, sigma=sigma, weights=weights)
-
     @cached_property
-    def error(self) -> Number:
+    def error(self) -> float:
         """Bound of the relative error of every product of a weight, `levels` included (5 roundings a level)."""
         return self.weights.error + (5 * self.lenders + 16) * UNIT
 
@@ -97,27 +86,25 @@ class Step:
         return np.asarray(self.weights.w * np.cumprod(down, axis=0))
 
     @cached_property
-    def far(self) -> Number:
+    def far(self) -> Array:
         """Upper bound of Pr[fewer than B-1-lenders others drawn]."""
         lend = self.levels.sum(axis=0)
-        return np.maximum(self.weights.room - lend, 0.0) + self.error * (self.weights.room + lend)
+        return np.asarray(np.maximum(self.weights.room - lend, 0.0) + self.error * (self.weights.room + lend))
 
     @cached_property
-    def draws(self) -> tuple[Number, Number]:
+    def draws(self) -> tuple[float, float]:
         """(m, kappa): vbar - ubar is kappa times the deviation of a mean of m draws; kappa rounded up."""
-        others, inside = self.n - 1, self.cap - 1
+        others, inside = (self.least or self.n) - 1, self.cap - 1
         outside = others - inside
         m, rest = np.minimum(inside, outside), np.maximum(inside, outside)
         return m, others / rest * (1 + FEW)
 
-    def masses(self, loss: Array) -> tuple[Both, Both, Both, Both, Both]:
-        """low, low2, m_0, m_1, top2 of the theorem; where a < 1, negative weights are put to zero. The last answer is kept."""
-        known = vars(self).get("_known")  # read once: another thread may put its own in its place
-        if known is None or known[0] is not loss:
-            known = vars(self)["_known"] = loss, self._masses(loss)
-        return known[1]
+    def excess(self, loss: Array, shares: Array, tilts: Array) -> Array:
+        """The bound in parts, for any shares and tilts. Proof: theory.md#lending"""
+        return profile_excess(self, loss, shares, tilts)
 
-    def _masses(self, loss: Array) -> tuple[Both, Both, Both, Both, Both]:
+    def masses(self, loss: Array) -> tuple[Enclosure, Enclosure, Enclosure, Enclosure, Enclosure]:
+        """low, low2, m_0, m_1, top2 of the theorem; where a < 1, negative weights are put to zero."""
         v, p, gap, a, nothing = self.weights, self.p, np.expm1(loss), np.exp(loss), np.zeros_like(loss)
         if self.adjacency is Adjacency.REPLACE_ONE:
             stay, swap = _both(v.stay * gap, 0.0, self.error), _both(v.swap * gap, 0.0, self.error)
@@ -131,28 +118,16 @@ class Step:
         down, up, few, many = low - off, low + off, v.w * (1 - self.error), v.w * (1 + self.error)
         least = np.where(down > 0.0, down * few, down * many) + hits * (1 - self.error)
         most = np.where(up > 0.0, up * many, up * few) + hits * (1 + self.error)
-        own, m0 = (Both(np.maximum(one, 0.0), np.maximum(other, 0.0)) for one, other in ((down, up), (least, most)))
-        return own, Both(nothing, nothing), m0, m1, Both(nothing, nothing)
+        own, m0 = (
+            Enclosure(np.maximum(one, 0.0), np.maximum(other, 0.0)) for one, other in ((down, up), (least, most))
+        )
+        return own, Enclosure(nothing, nothing), m0, m1, Enclosure(nothing, nothing)
 
 
-def stacked(steps: Sequence[Step], counts: Sequence[int], lenders: int) -> Step:
-    """Steps of one adjacency side by side: so many nodes of the first, then so many of the second, and so on.
-
-    Each node keeps the numbers of its own step. Proof: theory.md#lending
-    """
-
-    def each(values: Iterable[float]) -> Array:
-        return np.repeat(np.fromiter(values, np.float64), counts)
-
-    weights = SimpleNamespace(**{name: each(getattr(step.weights, name) for step in steps) for name in _WEIGHTS})
-    n, p, cap, sigma = (each(getattr(step, name) for step in steps) for name in ("n", "p", "cap", "sigma"))
-    return Step(n, p, cap, sigma, steps[0].adjacency, weights, min(lenders, int(cap.min()) - 1))
-
-
-def _both(first: Array, second: Array | float, error: Number) -> Both:
+def _both(first: Array, second: Array | float, error: float) -> Enclosure:
     """first + second, where each has the given relative error; `second` is not negative."""
     total, off = first + second, error * (np.abs(first) + second)
-    return Both(np.maximum(total - off, 0.0), np.maximum(total + off, 0.0))
+    return Enclosure(np.maximum(total - off, 0.0), np.maximum(total + off, 0.0))
 
 
 def cover(step: Step, m0: Array, m1: Array, lent: Array, tilts: Array) -> tuple[Array, Array]:
@@ -220,8 +195,8 @@ def top(step: Step, c: Array, mass: Array, top2: Array | None, theta: Array) -> 
         for psi in _LEAST_PSI:  # the tangent may be taken anywhere, and does better a little further out
             loose = (theta > 0.0) & (tight > rise * (1 + psi))
             if loose.any():
-                some, at, r = step.at(loose), mass[loose], ahead[loose]
-                more, ahead[loose] = _tangent(some, at, theta[loose], r, _rise(some, c[loose], at, None, r))
+                at, r = mass[loose], ahead[loose]
+                more, ahead[loose] = _tangent(step, at, theta[loose], r, _rise(step, c[loose], at, None, r))
                 tight[loose] = np.minimum(tight[loose], more)
     else:
         base = _upper(base, np.zeros_like(c), top2, 1.0 / step.sigma)
@@ -234,7 +209,7 @@ def top(step: Step, c: Array, mass: Array, top2: Array | None, theta: Array) -> 
     return base, np.where(theta > 0.0, np.minimum(tight, sure), rise)
 
 
-def lent_part(step: Step, loss: Array, shares: Array, tilts: Array) -> Array:
+def lent_excess(step: Step, loss: Array, shares: Array, tilts: Array) -> Array:
     """The theorem's h_1 in parts, for shares of shape (nodes, lenders) and a tilt a node; infinite below a_0.
 
     Proof: theory.md#lending
@@ -245,13 +220,13 @@ def lent_part(step: Step, loss: Array, shares: Array, tilts: Array) -> Array:
         return _lent(step, loss, shares, tilts)
     part, above = np.full_like(loss, np.inf), loss >= 0.0
     if above.any():
-        part[above] = _lent(step.at(above), loss[above], shares[above], tilts[above])
+        part[above] = _lent(step, loss[above], shares[above], tilts[above])
     return part
 
 
 def _lent(step: Step, loss: Array, shares: Array, tilts: Array) -> Array:
     """Above a = 1 the value: c up, negative weights down. Below, the excess: c and M down, what the rest loses up."""
-    share = np.fmin(np.fmax(shares.T, 0.0), 1.0)  # whatever is no number is replaced
+    share = np.fmin(np.fmax(shares.T, 0.0), 1.0)  # NaN is replaced
     tilts = np.fmin(np.fmax(tilts, -1e3), 1e3)
     low, low2, m0, m1, top2 = step.masses(loss)
     replaced, above, sign = step.adjacency is Adjacency.REPLACE_ONE, *_sides(loss)
@@ -273,18 +248,18 @@ def _lent(step: Step, loss: Array, shares: Array, tilts: Array) -> Array:
 
 
 def _sides(loss: Array) -> tuple[Any, Array]:
-    """Where a >= 1, and the sign that readings have there (values) and elsewhere (excesses)."""
+    """The nodes with a >= 1, and the sign that readings have there (values) and elsewhere (excesses)."""
     above = loss >= 0.0
     return above, np.where(above, 1.0, -1.0)
 
 
-def swap_part(step: Step, loss: Array) -> Array:
+def swap_excess(step: Step, loss: Array) -> Array:
     """The profile of Theorem 2 in parts.
 
     Proof: theory.md#truncation-who-is-compared-with-whom
     """
     if step.adjacency is Adjacency.REPLACE_ONE and (loss < 0.0).any():  # symmetric
-        return np.exp(np.minimum(loss, 0.0)) * (1 + FEW) * swap_part(step, np.abs(loss))
+        return np.exp(np.minimum(loss, 0.0)) * (1 + FEW) * swap_excess(step, np.abs(loss))
     v, y, replaced = step.weights, 1.0 / step.sigma, step.adjacency is Adjacency.REPLACE_ONE
     low, low2, m0, m1, top2 = step.masses(loss)
     above, sign = _sides(loss)
@@ -302,9 +277,9 @@ def swap_part(step: Step, loss: Array) -> Array:
     return np.asarray((full + v.room * (1 + step.error) * rest) * (1 + FEW))
 
 
-def part(step: Step, loss: Array, shares: Array, tilts: Array) -> Array:
+def profile_excess(step: Step, loss: Array, shares: Array, tilts: Array) -> Array:
     """The smaller of the two bounds, in parts.
 
     Proof: theory.md#lending
     """
-    return np.minimum(lent_part(step, loss, shares, tilts), swap_part(step, loss))
+    return np.minimum(lent_excess(step, loss, shares, tilts), swap_excess(step, loss))

@@ -50,7 +50,7 @@ class Piece:
 
     @cached_property
     def increasing(self) -> bool:
-        """Whether the loss grows with x: what P has more of than Q lies to the right."""
+        """True if the loss grows with x: what P has more of than Q lies to the right."""
         ends = list(zip(self.means, self.d, strict=True))
         return max(ends)[1] > min(ends)[1]
 
@@ -201,7 +201,7 @@ class LossLaw:
         return 8 * UNIT * reach * min(1.0, 2.0 * self.difference * math.exp(min(reach, 700.0)))
 
     def columns(self, counts: list[int]) -> tuple[Array, Array]:
-        """Means and weights for so many points of each piece in turn."""
+        """Means and weights for `counts` points of the pieces in turn."""
         if len(counts) == 1:
             return self.pieces[0].columns
         table = np.repeat(self._table, counts, axis=2)

@@ -19,7 +19,7 @@ _FAR = 1e4  # thresholds beyond it are at infinity: all tails there are 0 or 1
 
 
 def threshold(c: Array, m1: Array, m2: Array | None, y: Array | float) -> tuple[Array, Array]:
-    """Where c N(0) = m1 N(y) + m2 N(2y), and a bound of its error; ends of the line where there is no such point.
+    """The point where c N(0) = m1 N(y) + m2 N(2y), and a bound of its error; ends of the line where there is no such point.
 
     Proof: theory.md#lending
     """

@@ -114,7 +114,7 @@ def _resolved(v: CapWeights, sigma: float) -> tuple[CapWeights, float, bool]:
 
 
 def lending_step(scheme: CappedPoisson, sigma: float, adjacency: Adjacency, lenders: int) -> Step | None:
-    """One step as the lending theorem sees it, with so many levels that may lend; None where it does not apply.
+    """One step as the lending theorem sees it, with `lenders` levels that may lend; None where it does not apply.
 
     Proof: theory.md#lending
     """

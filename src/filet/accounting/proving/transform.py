@@ -21,7 +21,7 @@ _HALF_WIDTH = 13  # grid points on each side of a source
 _OVERSAMPLING = 3
 
 _CACHED = 200_000  # complex numbers that fit the processor's cache
-_SERIAL = 60_000  # multiplications that BLAS does not hand to threads, which would cost more than they save
+_SERIAL = 32_000  # complex multiplications that no BLAS hands to threads, which would cost more than they save
 _SHORT = 64  # frequencies up to which all turns are powers of one
 _SERIES = 16  # 0.5^16 / 16! < 1e-18
 
@@ -94,7 +94,7 @@ def _even(count: int) -> int:
 
 
 def _turn(angle: Array) -> Complex:
-    """e^{i angle} by the tangent of half the angle, quicker than sine and cosine; good to 8 units."""
+    """e^{i angle} by the tangent of half the angle, quicker than sine and cosine; good to 12 units."""
     half, turn = np.tan(0.5 * angle), np.empty(angle.shape, complex)
     square = half * half
     turn.real, turn.imag = (1.0 - square) / (1.0 + square), 2.0 * half / (1.0 + square)

@@ -12,7 +12,7 @@ import numpy as np
 from ..._rounding import LARGEST_EXPONENT, POINT_ERROR, SUM_ERROR
 from .cells import Discrete
 from .composition import Composition, blocks
-from .line import log_peak
+from .contour import log_peak
 from .loss_law import Array
 
 _TILTS = 2.0 ** np.arange(-45.0, 45.0, 0.5)  # any tilt gives a bound; these are tried
@@ -24,7 +24,7 @@ def _extremes(law: Discrete) -> tuple[float, float]:
     return top, max(top, math.expm1(min(LARGEST_EXPONENT, -float(law.loss.min()))))
 
 
-class View:
+class LossPMF:
     """Phases of discrete losses with their steps, and Gaussian releases of total squared shift `gaussian`.
 
     From above every loss law dominates the true one, so that all deltas are upper bounds; from below, lower bounds.
@@ -92,13 +92,13 @@ class View:
         log_delta = (self._log_peaks - np.multiply.outer(least, _TILTS)).min(axis=-1)
         return np.minimum(1.0, np.exp(np.minimum(0.0, log_delta + self.rounding)) + self.infinite)
 
-    def chernoff_epsilon(self, log_delta: float) -> float:
+    def chernoff_epsilon(self, log_delta: Any) -> Any:
         """A crude but certain upper bound of epsilon(delta). Proof: engine.md#crude-bounds"""
-        spare = math.exp(log_delta) - self.infinite
-        if spare <= 0:
-            return math.inf
-        bound = float(((self._log_peaks + self.rounding - math.log(spare)) / _TILTS).min())
-        return max(0.0, bound * (1 + POINT_ERROR + self.weight_error)) + self.slack
+        spare = np.exp(log_delta) - self.infinite
+        log_spare = np.log(np.where(spare > 0.0, spare, 1.0))
+        bound = (np.add.outer(-log_spare, self._log_peaks + self.rounding) / _TILTS).min(axis=-1)
+        bound = np.maximum(0.0, bound * (1 + POINT_ERROR + self.weight_error)) + self.slack
+        return np.where(spare > 0.0, bound, np.inf)[()]
 
     @cached_property
     def _log_peaks(self) -> Array:

@@ -15,11 +15,12 @@ from .transform import Complex
 
 _MANY_NODES = 100  # from here on it pays to look where the transform dies out
 _MOST_NODES, _SPARE_NODES = 400_000, 6_000  # of all phases together, and for each in any case
-_LARGEST_CURVED_SHIFT = 0.1
+_FEW_POINTS = 8
+LARGEST_CURVED_SHIFT = 0.1
 
 
-class LinePlan(NamedTuple):
-    """Where and how finely to read a transform. Any positive numbers give proven readings; good ones, narrow readings.
+class ContourParameters(NamedTuple):
+    """Place and fineness of a contour. Any positive numbers give proven readings; good ones, narrow readings.
 
     tilts: candidates c' >= 0 for Chernoff's bound on aliases, on both sides of `c`; without any, nothing is read from below.
     both_ways: whether what split cells have added is bounded, too, so that a view from above can be read from below.
@@ -77,13 +78,13 @@ def log_peak(c: Array) -> Array:
     return np.where(c > 0, -c * np.log1p(1.0 / c) - np.log1p(c), 0.0)
 
 
-class Line:
+class Contour:
     """The transform of a composition, sampled as planned; `read` gives the smoothed delta with all its errors.
 
     Proof: engine.md#smoothing
     """
 
-    def __init__(self, composition: Composition, plan: LinePlan) -> None:
+    def __init__(self, composition: Composition, plan: ContourParameters) -> None:
         self.composition, self.c, self.s, self.beta = composition, plan.c, plan.shift, plan.beta
         self.period, self.tilts = max(plan.period, 4.0 * plan.shift), plan.tilts
         self.both_ways = plan.both_ways and not composition.jump
@@ -111,8 +112,8 @@ class Line:
 
     @property
     def curved(self) -> bool:
-        """Whether `excess` is of use; the alternative is to take the whole shift off."""
-        return self.s <= _LARGEST_CURVED_SHIFT
+        """True if `excess` is of use; the alternative is to take the whole shift off."""
+        return self.s <= LARGEST_CURVED_SHIFT
 
     def _sample(self, largest: float) -> Spectrum:
         """Evaluate the transform at the nodes, as far as it or the smoothing, nowhere above `largest`, has not died out.
@@ -125,24 +126,25 @@ class Line:
         imaginary = math.sqrt(max((s * limit) ** 2 - beta * beta - (s * c) ** 2, 1e-300))
         real = s * s * c * limit / imaginary
         beyond = 2.0 * beta * math.exp(-beta) / -math.expm1(-2 * beta) * math.cosh(real) / imaginary
-        self.truncation = beyond * (1.0 / limit + w / limit**2) / math.pi
+        self.truncation = beyond * (1.0 / limit + w / limit / limit) / math.pi
         end, left_out = limit, 0.0
-        chords = self.composition.chords(c) if self.both_ways else None
+        tilted = self.composition.tilted(c)
+        chords = self.composition.chords(tilted) if self.both_ways else None
         if limit / w > _MANY_NODES and not self.composition.jump:
-            cut, bound = self.composition.decays_after(c, limit, 1e-3 * math.exp(-self.beta), chords)
-            if chords and not cut < limit:  # what splitting may do hides the decay: the line is read from above only
+            cut, bound = self.composition.decays_after(c, tilted, limit, 1e-3 * math.exp(-self.beta), chords)
+            if chords and not cut < limit:  # what splitting may do hides the decay: the contour is read from above only
                 chords, self.both_ways = None, False
-                cut, bound = self.composition.decays_after(c, limit, 1e-3 * math.exp(-self.beta))
+                cut, bound = self.composition.decays_after(c, tilted, limit, 1e-3 * math.exp(-self.beta))
             if cut < limit:
-                self.truncation += largest * bound * (1.0 / cut + w / cut**2) / math.pi
+                self.truncation += largest * bound * (1.0 / cut + w / cut / cut) / math.pi
                 limit, left_out = cut, bound
         most = max(_SPARE_NODES, _MOST_NODES // self.composition.rows)
         count = most if not limit / w < most else math.ceil(limit / w) + 1
         if count >= most:
             count, limit, left_out = most, most * w, 1.0
-            self.truncation += largest * (1.0 / limit + w / limit**2) / math.pi
+            self.truncation += largest * (1.0 / limit + w / limit / limit) / math.pi
         self.u = w * np.arange(count)
-        spectrum = self.composition.spectrum(c, w, count, chords)
+        spectrum = self.composition.spectrum(c, tilted, w, count, chords)
         z: Complex = np.asarray(c + 1j * self.u, dtype=np.complex128)
         shape = smoothing_transform(z, s, beta) * (w / math.pi) / (z * (z + 1.0))
         self.f = spectrum.values * shape
@@ -186,17 +188,23 @@ class Line:
     def log_unit(self, e: Any) -> Any:
         return self.log_scale - self.c * e
 
+    def log_values(self, e: Array) -> Array:
+        """log of the smoothed delta at several e, without error bounds; -inf where the estimate is not positive."""
+        size = np.abs(self.f)
+        heavy = size > 1e-7 * size.max()
+        values = (np.exp((-1j) * np.outer(e - self.centre, self.u[heavy])) * self.f[heavy]).real.sum(axis=1)
+        return np.asarray(np.log(np.maximum(values, 0.0)) + self.log_scale - self.c * e)
+
     def read(self, e: Any) -> Reading:
         """The smoothed delta at e, one or several (epsilon shifted by the caller). Proof: engine.md#rounding"""
         # The turn at node a few + b is that at a few times that at b.
         turn = np.asarray(e - self.centre)[..., None] * -1j
         small, large = np.exp(turn * self.u[: self.few]), np.exp(turn * self.u[:: self.few])
-        # one point without BLAS, whose threads cost more than they save
-        inner = small @ self.folded if small.ndim > 1 else np.einsum("b,bk->k", small, self.folded)
+        # few points without BLAS, whose threads cost more than they save
+        inner = np.einsum("...b,bk->...k", small, self.folded) if np.size(e) <= _FEW_POINTS else small @ self.folded
         sums = (large[..., None, :] @ inner.reshape(*large.shape, 3))[..., 0, :]
-        smoothed, curved, turned = sums.tolist() if sums.ndim == 1 else np.moveaxis(sums, -1, 0)
-        value, excess = smoothed.real, curved.real + self.excess_error
-        slope = turned.imag - self.c * value
+        value, excess = sums[..., 0].real, sums[..., 1].real + self.excess_error
+        slope = sums[..., 2].imag - self.c * value
         error = self.rounding + self.truncation + self.total * (len(self.u) + 16) * UNIT
         error = error + 4 * UNIT * self.turning * (abs(e) + abs(self.centre))
         # the relative error of e^{log_unit} itself, and of the weights
@@ -208,6 +216,5 @@ class Line:
 
     def _alias(self, e: Any) -> Any:
         """Bound of all other periods: geometric series of Chernoff's bounds. Proof: engine.md#aliasing"""
-        least = min if isinstance(e, float) else np.minimum.reduce
-        left, right = (least([gap * e + series for gap, series in side]) for side in self.sides)
+        left, right = (np.minimum.reduce([gap * e + series for gap, series in side]) for side in self.sides)
         return 2.0 * (exp_or_infinite(left) + exp_or_infinite(right))  # twice, for the rounding of the exponents

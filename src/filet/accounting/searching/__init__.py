@@ -1,1 +1,0 @@
-"""What to try next: guesses, tilts, refinement. A wrong guess costs time or width, never truth."""
