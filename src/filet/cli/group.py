@@ -1,4 +1,4 @@
-"""The command group: errors are one line on stderr, with the documented exit codes, and no option is ignored."""
+"""The command group: one-line errors on stderr, documented exit codes, no option ignored."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ from ..errors import FiletError, InvalidArgumentError, NoSolutionError
 
 ANSWERED, CANNOT_ANSWER, USAGE, TARGET_NOT_MET, INTERRUPTED = 0, 1, 2, 3, 130
 
-# The first class that fits decides, so that children stand before their parents. What is not here is a bug and shows.
+# The first class that fits decides: children stand before their parents. All other errors are bugs
+# and show their traceback.
 EXIT_CODES: tuple[tuple[type[BaseException], int], ...] = (
     (click.UsageError, USAGE),
     (click.ClickException, CANNOT_ANSWER),
@@ -47,7 +48,7 @@ class Command(click.Command):
 
 
 class Group(click.Group):
-    """A group whose errors are one line on stderr, with the documented exit codes, however it is called."""
+    """A group whose errors are one line on stderr, with the documented exit codes."""
 
     command_class = Command
     group_class = type  # the same class again
@@ -79,7 +80,10 @@ class Group(click.Group):
 
 
 def _open_stdout() -> None:
-    """Where standard output was closed, one that refuses what is written to it: no answer may be lost in silence."""
+    """Replace a closed standard output by one that refuses every write.
+
+    No answer is lost in silence.
+    """
     if sys.stdout is None:
         sys.stdout = os.fdopen(os.open(os.devnull, os.O_RDONLY), "w")
 
@@ -91,10 +95,10 @@ def exit_code(error: BaseException) -> int:
 
 def _complain(error: BaseException) -> None:
     if isinstance(error, OSError):
-        # What is still buffered goes nowhere: Python must not try again, and complain, at exit.
+        # The rest of the buffer goes nowhere: Python must not try again, and complain, at exit.
         with contextlib.suppress(OSError, ValueError):
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-    if isinstance(error, BrokenPipeError):  # the reader, such as head, has seen enough: nothing to say
+    if isinstance(error, BrokenPipeError):  # the reader, such as head, has stopped reading: no error
         return
     with contextlib.suppress(OSError):  # standard error may be full too; the exit code is left
         click.echo(f"filet: {' '.join(_words(error).split())}", err=True)

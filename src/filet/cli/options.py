@@ -1,4 +1,4 @@
-"""The options that commands share, and what they mean together. Imports nothing heavy at the top."""
+"""Options that commands share, and their combinations. Imports nothing heavy at the top."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from ..errors import InvalidArgumentError
-from .run_file import CAP, LENGTH, PHASE_KEYS, RATE
+from ..planning.run_file import CAP, LENGTH, PHASE_KEYS, RATE
 
 if TYPE_CHECKING:
-    from ..accounting.terms import Phase
+    from ..planning.run_file import RunFile
     from ..scheme import CappedPoisson
-    from .run_file import RunFile
 
 
 ADJACENCIES = ("add-remove", "zero-out", "replace-one")
 OVERFLOWS = ("truncate", "reject")
+SIZES = ("public", "at-most", "secret")
 ANALYSES = ("refined", "swap", "note", "union")
 
 Command = TypeVar("Command", bound=Callable[..., Any])
@@ -51,6 +51,19 @@ class Integer(_ParamType):
 
 
 INTEGER = Integer()
+
+
+class FilePath(click.Path):
+    """The name of a file. One that the file system cannot encode is refused in a line."""
+
+    def __init__(self, allow_dash: bool = False) -> None:
+        super().__init__(dir_okay=False, allow_dash=allow_dash)
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        try:
+            return super().convert(value, param, ctx)
+        except UnicodeEncodeError as error:
+            self.fail(f"{value!a} has characters that file names cannot have here ({error.encoding})", param, ctx)
 
 
 def _stacked(*decorators: Callable[[Command], Command]) -> Callable[[Command], Command]:
@@ -91,6 +104,12 @@ def scheme_options(command: Command) -> Command:
         click.option(
             "--cycle-length", type=INTEGER, help="Groups of cyclic Poisson sampling, for BandMF.  [default: 1]"
         ),
+        click.option(
+            "--size",
+            type=click.Choice(SIZES),
+            help="Data set sizes that the guarantee is for: --dataset-size alone, all up to it, or every one (it is"
+            " then a planned one).  [default: public]",
+        ),
     )(command)
 
 
@@ -120,10 +139,19 @@ def analysis_option(command: Command) -> Command:
     )(command)
 
 
+# Checked against the installed libraries by tests/integrations/test_adjacencies.py.
+NEIGHBOURS = (
+    "add-remove: one example is added or removed; what papers on DP-SGD usually report (Opacus: its only one; dp_accounting:"
+    " ADD_OR_REMOVE_ONE, its default; JAX Privacy: that of its jax_privacy.accounting). zero-out: one example's contribution"
+    " becomes zero, and all else stays (dp_accounting: REPLACE_SPECIAL; JAX Privacy: that, the default of its execution"
+    " plans); without a cap the same epsilon as add-remove. replace-one: one example becomes any other, the strongest, with"
+    " a larger epsilon (dp_accounting and JAX Privacy: REPLACE_ONE; Opacus: none)."
+)
+
+
 def adjacency_option(command: Command) -> Command:
-    return click.option(
-        "--adjacency", type=click.Choice(ADJACENCIES), help="Which data sets are neighbours (no default)."
-    )(command)
+    text = f"Which data sets are neighbours (no default). {NEIGHBOURS}"
+    return click.option("--adjacency", type=click.Choice(ADJACENCIES), help=text)(command)
 
 
 def delta_option(command: Command) -> Command:
@@ -133,14 +161,26 @@ def delta_option(command: Command) -> Command:
 
 
 def target_options(command: Command) -> Command:
-    """--epsilon, --delta and --adjacency of what is to be met."""
+    """--epsilon, --delta and --adjacency of a target."""
     text = "The target epsilon (no default; in a run file, max_epsilon)."
     return _stacked(click.option("--epsilon", type=float, help=text), delta_option, adjacency_option)(command)
 
 
+def risk_options(command: Command) -> Command:
+    """A limit on what any attack reaches, in place of --epsilon and --delta."""
+    advantage = "Instead of epsilon and delta: largest membership advantage."
+    reached = "Instead: largest true positive rate of an attack ..."
+    return _stacked(
+        click.option("--advantage", type=float, help=advantage),
+        click.option("--true-positive-rate", type=float, help=reached),
+        click.option("--false-positive-rate", type=float, help="... at this false positive rate."),
+    )(command)
+
+
 def budget_options(command: Command) -> Command:
-    """What long work may take, as estimated before it starts."""
-    seconds, size = "Refuse what is estimated to take longer.", "Refuse what is estimated to need more."
+    """Limits of long work."""
+    seconds = "Refuse what takes longer, or is estimated to."
+    size = "Refuse what is estimated to need more."
     return _stacked(
         click.option("--max-seconds", type=float, default=600.0, help=f"{seconds}  [default: 600]"),
         click.option("--max-bytes", type=float, default=2e9, help=f"{size}  [default: 2e9]"),
@@ -149,7 +189,14 @@ def budget_options(command: Command) -> Command:
 
 def config_option(command: Command) -> Command:
     text = "Read the run from a TOML file instead; - is standard input."
-    return click.option("--config", type=click.Path(dir_okay=False, allow_dash=True), help=text)(command)
+    return click.option("--config", type=FilePath(allow_dash=True), callback=_not_empty, help=text)(command)
+
+
+def _not_empty(context: click.Context, param: click.Parameter, value: str | None) -> str | None:
+    """Refuse an empty name, such as that of an unset variable: it must not stand for no file."""
+    if value == "":
+        raise InvalidArgumentError("config='' is empty; pass the path of a run file, or drop --config")
+    return value
 
 
 def json_option(command: Command) -> Command:
@@ -157,15 +204,18 @@ def json_option(command: Command) -> Command:
 
 
 def output_options(text: str) -> Callable[[Command], Command]:
-    """-o and --force; where the file is needed, `required` says so, together with all else that is missing."""
+    """-o and --force.
+
+    Where the file is needed, `required` says so, together with all else that is missing.
+    """
     return _stacked(
-        click.option("-o", "--output", type=click.Path(dir_okay=False), help=text),
+        click.option("-o", "--output", type=FilePath(), help=text),
         click.option("--force", is_flag=True, help="Overwrite the file if it exists."),
     )
 
 
 RUN_NAMES = (*PHASE_KEYS, "adjacency")
-# What has no default: a name, or the two ways to give one thing.
+# Options without a default: a name, or the two ways to give one thing.
 SCHEME_NEEDS = ("dataset_size", RATE, CAP)
 RUN_NEEDS = (*SCHEME_NEEDS, "noise_multiplier", LENGTH, "adjacency")
 
@@ -176,11 +226,15 @@ def flag(name: str) -> str:
 
 
 def required(options: Mapping[str, Any], *needs: str | tuple[str, ...]) -> None:
-    """Refuse to go on without options that have no default; all that are missing are named at once."""
+    """Refuse to go on without options that have no default.
+
+    All that are missing are named at once.
+    """
     names = [(need,) if isinstance(need, str) else need for need in needs]
     missing = [ways for ways in names if all(options.get(name) is None for name in ways)]
     if missing:
-        what, how = [ways[0] for ways in missing], [" or ".join(map(flag, ways)) for ways in missing]
+        what = [ways[0] for ways in missing]
+        how = [" or ".join(map(flag, ways)) for ways in missing]
         are, they = ("is", "it has") if len(missing) == 1 else ("are", "they have")
         raise InvalidArgumentError(f"{listed(what)} {are} missing; pass {listed(how)} ({they} no default)")
 
@@ -195,7 +249,7 @@ def listed(words: Sequence[str]) -> str:
 
 
 def _refuse_beside_config(options: Mapping[str, Any], names: Iterable[str]) -> None:
-    """What the file describes must not be given again."""
+    """Refuse options that the file describes already."""
     for name in names:
         if options.get(name) not in (None, ()):
             raise InvalidArgumentError(
@@ -204,10 +258,13 @@ def _refuse_beside_config(options: Mapping[str, Any], names: Iterable[str]) -> N
 
 
 def run_from(options: Mapping[str, Any], *asked: str) -> RunFile:
-    """The run that the options, or the file they name, describe; `asked` is what the question needs besides."""
+    """The run that the options, or the file they name, describe.
+
+    `asked` are the question's own options, such as delta.
+    """
     from dataclasses import replace
 
-    from .run_file import checked_question, parse_run, read_run
+    from ..planning.run_file import checked_question, parse_run, read_run
 
     if options.get("config"):
         _refuse_beside_config(options, RUN_NAMES)
@@ -227,35 +284,27 @@ def run_from(options: Mapping[str, Any], *asked: str) -> RunFile:
     return run
 
 
-def one_phase(run: RunFile, command: str) -> Phase:
-    """The only phase of a run, for questions about one."""
-    phases = run.accountant.phases
-    if len(phases) != 1 or run.curve.gaussian:
-        raise InvalidArgumentError(f"{command} is about runs of one phase; pass a file with one, or options")
-    return phases[0]
-
-
 def settings_from(options: Mapping[str, Any], names: Sequence[str]) -> tuple[dict[str, Any], list[str]]:
-    """The named options, from the file if one is given, and the file's keys that are not among them.
+    """The named options, from the file if one is given, and the file's other keys.
 
     The target is the question's: --epsilon and --delta win over the file's max_epsilon and delta.
     """
-    from .run_file import read_settings
+    from ..planning.run_file import read_settings
 
     if not options.get("config"):
         return {name: options.get(name) for name in names}, []
     _refuse_beside_config(options, [name for name in options if name in (*RUN_NAMES, "hardware_epochs")])
     found = read_settings(options["config"])
-    if "epsilon" in names and "max_epsilon" in found:
-        found["epsilon"] = found.pop("max_epsilon")
-    question = {name: options[name] for name in ("epsilon", "delta") if name in names and options.get(name) is not None}
     unused = sorted(set(found) - set(names) - {"max_epsilon", "delta", "adjacency"})
-    return {**dict.fromkeys(names), **{name: found[name] for name in names if name in found}, **question}, unused
+    found["epsilon"] = found.get("max_epsilon")
+    question = {name: options[name] for name in ("epsilon", "delta") if options.get(name) is not None}
+    settings = {**found, **question}
+    return {name: settings.get(name) for name in names}, unused
 
 
 def scheme_and_steps(options: Mapping[str, Any]) -> tuple[CappedPoisson, int]:
-    """What to draw: all steps of a run, from options or a run file; noise and privacy have no part in it."""
-    from .run_file import make_scheme, make_steps
+    """The scheme and the steps to draw, from options or a run file, without noise and target."""
+    from ..planning.run_file import make_scheme, make_steps
 
     settings, _ = settings_from(options, PHASE_KEYS)
     required(settings, *SCHEME_NEEDS, LENGTH)

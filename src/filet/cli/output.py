@@ -1,10 +1,9 @@
-"""What commands print: JSON, tables, progress and remarks; and whether they may write over a file."""
+"""Output of commands: JSON, tables, progress and remarks; and the rule for files that exist."""
 
 from __future__ import annotations
 
 import contextlib
 import json
-import math
 import os
 import shutil
 import sys
@@ -17,7 +16,6 @@ from ..errors import InvalidArgumentError
 
 if TYPE_CHECKING:
     from .._progress import Progress
-    from ..accounting.curve import PrivacyCurve
 
 
 def note(message: str) -> None:
@@ -25,43 +23,14 @@ def note(message: str) -> None:
     click.echo(f"filet: {message}", err=True)
 
 
-def describe_run(curve: PrivacyCurve) -> dict[str, Any]:
-    """The inputs of an answer, as they were understood."""
-    from ..accounting.state import phase_fields
-
-    described: dict[str, Any] = {
-        "adjacency": curve.adjacency.value,
-        "phases": [phase_fields(phase) for phase in curve.phases],
-    }
-    if curve.gaussian:
-        # together as private as one release of this noise
-        squares = [count / sigma / sigma if sigma else math.inf for sigma, count in curve.releases]
-        described["gaussian_noise_multiplier"] = 1.0 / math.sqrt(math.fsum(squares))
-    return described
-
-
 def print_json(kind: str, inputs: Mapping[str, Any], result: Any) -> None:
-    """One JSON object; infinities are the strings "inf" and "-inf", as JSON has no number for them."""
+    """One JSON object.
+
+    Infinities are the strings "inf" and "-inf", as JSON has no number for them.
+    """
+    from ..showing.answers import as_answer
+
     click.echo(json.dumps(as_answer(kind, inputs, result), indent=2, allow_nan=False))
-
-
-def as_answer(kind: str, inputs: Mapping[str, Any], result: Any) -> dict[str, Any]:
-    """The object that `print_json` prints."""
-    from .. import __version__
-
-    answer = {"schema": f"filet.{kind}.v1", "version": __version__, "inputs": inputs, "result": result}
-    return {key: jsonable(entry) for key, entry in answer.items()}
-
-
-def jsonable(value: Any) -> Any:
-    """The value with every float that JSON has no number for as a string."""
-    if isinstance(value, Mapping):
-        return {key: jsonable(entry) for key, entry in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [jsonable(entry) for entry in value]
-    if isinstance(value, float) and not math.isfinite(value):
-        return str(value)
-    return value
 
 
 def width() -> int:
@@ -104,7 +73,7 @@ _TICKS = 1000
 
 @contextlib.contextmanager
 def progress_bar(label: str) -> Iterator[Progress | None]:
-    """A bar on stderr, only where stderr is a terminal; yields what long work reports to."""
+    """A bar on stderr, only where stderr is a terminal; yields the function that long work reports to."""
     if not sys.stderr.isatty():
         yield None
         return
@@ -113,6 +82,11 @@ def progress_bar(label: str) -> Iterator[Progress | None]:
 
 
 def check_output(path: str | None, force: bool) -> None:
-    """Refuse, before any work, to write over a file unless told to."""
-    if path is not None and not force and os.path.exists(path):
+    """Refuse, before any work, a file that exists (unless told to replace it) or cannot be written."""
+    from .._files import check_writable
+
+    if path is None:
+        return
+    if not force and os.path.exists(path):
         raise InvalidArgumentError(f"{path!r} exists; pass --force to overwrite it, or another name")
+    check_writable(path)

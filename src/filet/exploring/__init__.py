@@ -1,1 +1,1 @@
-"""A local page to see the trade-off: `filet explore` serves it on this machine only, and asks what the command line asks."""
+"""A local page to see the trade-off, by `filet explore`: the questions of the command line."""

@@ -1,15 +1,17 @@
-"""The web application: the page's files, and an API whose answers have the shape of the command line's `--json`.
+"""The web application: the page's files, and an API with the answers of `--json`.
 
-`POST /api/NAME` takes a JSON object with the keys of a run file. It answers with one JSON object; or, if the request accepts
-`application/x-ndjson`, with lines: parts as they are computed, and the same object last. An error is `{"error": one line}`.
+`POST /api/NAME` takes a JSON object with the keys of a run file. It answers with one JSON object;
+or, if the request accepts `application/x-ndjson`, with lines: parts as they are computed, and the
+same object last. An error is `{"error": one line}`.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import json
-from collections.abc import AsyncIterator, Iterable, Mapping
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from importlib import resources
 from importlib.resources.abc import Traversable
 from typing import Any
@@ -23,19 +25,31 @@ from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
 from .. import _checks
-from ..errors import FiletError, InvalidArgumentError
-from .desk import BusyError, Desk, SupersededError
+from ..errors import InvalidArgumentError
+from .limiter import BusyError, RequestLimiter, SupersededError
 from .pool import Pool, TaskError
 from .protection import Protection
-from .views import QUESTIONS
+from .views import CHOICES, QUESTIONS
 
 MOST_BYTES = 16 * 1024  # of a question
-_SECONDS = 10.0  # in which a question must have arrived
-_TYPES = {"html": "text/html; charset=utf-8", "js": "text/javascript; charset=utf-8", "css": "text/css; charset=utf-8",
-          "svg": "image/svg+xml", "json": "application/json", "txt": "text/plain; charset=utf-8"}  # fmt: skip
-_STATUS = {"invalid": 400, "unanswered": 422, "cancelled": 409, "lost": 503, "failed": 500}
+_SECONDS = 10.0  # that a question may take to arrive
+_TYPES = {
+    "html": "text/html; charset=utf-8",
+    "js": "text/javascript; charset=utf-8",
+    "css": "text/css; charset=utf-8",
+    "svg": "image/svg+xml",
+    "json": "application/json",
+    "txt": "text/plain; charset=utf-8",
+}
+_STATUS = {
+    "invalid": 400,
+    "superseded": 409,
+    "unanswered": 422,
+    "failed": 500,
+    "busy": 503,
+    "lost": 503,
+}
 STREAM = "application/x-ndjson"
-Place = contextlib.AbstractContextManager[asyncio.Future[None]]
 
 
 def make_app(pool: Pool, hosts: Iterable[str]) -> Starlette:
@@ -47,9 +61,10 @@ def make_app(pool: Pool, hosts: Iterable[str]) -> Starlette:
         try:
             yield
         finally:
-            await pool.close()
+            pool.stop()
 
-    files, desk = _files(), Desk()
+    files = _files()
+    limiter = RequestLimiter()
 
     async def page(request: Request) -> Response:
         name = request.path_params.get("name", "") or "index.html"
@@ -60,16 +75,14 @@ def make_app(pool: Pool, hosts: Iterable[str]) -> Starlette:
         return Response(files[name], media_type=_TYPES.get(name.rsplit(".", 1)[-1], "application/octet-stream"))
 
     async def question(request: Request) -> Response:
-        return await _answer(request, pool, desk)
+        return await _answer(request, pool, limiter)
 
-    app = Starlette(
+    return Starlette(
         routes=[Route("/api/{name}", question, methods=["POST"]), Route("/{name:path}", page, methods=["GET"])],
         middleware=[Middleware(Protection, hosts=tuple(hosts))],
         exception_handlers={HTTPException: _refused, ClientDisconnect: _gone},
         lifespan=lifespan,
     )
-    app.state.desk, app.state.pool = desk, pool
-    return app
 
 
 def _files() -> dict[str, bytes]:
@@ -82,7 +95,8 @@ def _files() -> dict[str, bytes]:
             else:
                 yield prefix + entry.name, entry.read_bytes()
 
-    return dict(walk(resources.files(__package__) / "assets", ""))
+    files = dict(walk(resources.files(__package__) / "assets", ""))
+    return {**files, "choices.json": json.dumps(CHOICES).encode()}
 
 
 async def _refused(request: Request, error: Exception) -> Response:
@@ -94,7 +108,7 @@ async def _gone(request: Request, error: Exception) -> Response:
     return Response(status_code=400)  # nobody reads it
 
 
-async def _answer(request: Request, pool: Pool, desk: Desk) -> Response:
+async def _answer(request: Request, pool: Pool, limiter: RequestLimiter) -> Response:
     name = request.path_params["name"]
     if name not in QUESTIONS:
         raise HTTPException(404, f"there is no question {_checks.show(name)}; ask one of {', '.join(QUESTIONS)}")
@@ -105,14 +119,15 @@ async def _answer(request: Request, pool: Pool, desk: Desk) -> Response:
     try:
         _checks.no_unknown_keys("the question", given, asked.keys)
     except InvalidArgumentError as error:
-        return _failure(error)
+        return _failure(str(error), "invalid")
     slot = request.headers.get("filet-slot", "")[:100] or None
     parts = STREAM in request.headers.get("accept", "")
-    return Answering(asked.view(pool.ask, given), desk.question(name, asked.most, slot), parts)
+    admit = functools.partial(limiter.admit, name, asked.most, slot)
+    return Answering(asked.view(pool.ask, given), admit, parts)
 
 
 async def _body(request: Request) -> bytes:
-    """The body, which must be short and must come soon."""
+    """The body: refused if it is long or late."""
     body = b""
     try:
         async with asyncio.timeout(_SECONDS):
@@ -139,13 +154,11 @@ def _parsed(body: bytes) -> Mapping[str, Any]:
     return given
 
 
-def _failure(error: FiletError) -> JSONResponse:
+def _failure(message: str, kind: str) -> JSONResponse:
     """An error as one line, and the key that it is about."""
-    text = " ".join(str(error).split())
-    headers = {"retry-after": "1"} if isinstance(error, BusyError) else None
-    kind = getattr(error, "kind", None) or ("invalid" if isinstance(error, InvalidArgumentError) else "")
-    status = 503 if isinstance(error, BusyError) else 409 if isinstance(error, SupersededError) else _STATUS[kind]
-    return JSONResponse({"error": text, "field": _field(text)}, status, headers)
+    text = " ".join(message.split())
+    headers = {"retry-after": "1"} if kind == "busy" else None
+    return JSONResponse({"error": text, "field": _field(text)}, _STATUS[kind], headers)
 
 
 def _field(text: str) -> str | None:
@@ -156,40 +169,44 @@ def _field(text: str) -> str | None:
 
 
 class Answering(Response):
-    """Sends a view's parts as they come, or its answer alone; stops the view when the reader goes or a newer question comes."""
+    """The parts of a view as they come, or its answer alone.
 
-    def __init__(self, view: AsyncIterator[dict[str, Any]], place: Place, parts: bool) -> None:
+    The view ends when the reader goes, or when the limiter cancels it for a newer request.
+    """
+
+    def __init__(
+        self,
+        view: AsyncIterator[dict[str, Any]],
+        admit: Callable[[asyncio.Task[None]], None],
+        parts: bool,
+    ) -> None:
         super().__init__()
-        self._view, self._place, self._parts = view, place, parts
+        self._view = view
+        self._admit = admit
+        self._parts = parts
         self._started = False
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        working = asyncio.create_task(self._work(send))
+        leaving = asyncio.create_task(_left(receive))
         try:
-            with self._place as superseded:
-                working = asyncio.ensure_future(self._work(send))
-                leaving = asyncio.ensure_future(_left(receive))
-                try:
-                    ends: set[asyncio.Future[None]] = {working, leaving, superseded}
-                    await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
-                    taken = superseded.done()
-                finally:
-                    leaving.cancel()
-                    if not working.done():
-                        working.cancel()
-                    await asyncio.wait({working})
-            if not working.cancelled():
-                working.result()
-            elif taken:
+            self._admit(working)
+            await asyncio.wait({working, leaving}, return_when=asyncio.FIRST_COMPLETED)
+            if working.cancelled():
                 raise SupersededError("a newer question of the same slot has taken this one's place")
+            if working.done():
+                working.result()
         except (TaskError, BusyError, SupersededError) as error:
-            await self._fail(error, scope, receive, send)
-
-    async def _fail(self, error: FiletError, scope: Scope, receive: Receive, send: Send) -> None:
-        failure = _failure(error)
-        if not self._started:
-            await failure(scope, receive, send)
-            return
-        await send({"type": "http.response.body", "body": bytes(failure.body) + b"\n", "more_body": False})
+            failure = _failure(str(error), error.kind)
+            if self._started:
+                line = bytes(failure.body) + b"\n"
+                await send({"type": "http.response.body", "body": line, "more_body": False})
+            else:
+                await failure(scope, receive, send)
+        finally:
+            leaving.cancel()
+            working.cancel()
+            await asyncio.wait({working, leaving})
 
     async def _work(self, send: Send) -> None:
         async for part in self._view:
@@ -202,6 +219,8 @@ class Answering(Response):
                 await send({"type": "http.response.start", "status": 200, "headers": headers})
             line = json.dumps(part, allow_nan=False).encode() + b"\n"
             await send({"type": "http.response.body", "body": line, "more_body": True})
+            # Parts may come without a pause. If the reader has gone, the connection must hear of it before the next one.
+            await asyncio.sleep(0)
         await send({"type": "http.response.body", "body": b"", "more_body": False})
 
 

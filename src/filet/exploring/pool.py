@@ -1,195 +1,200 @@
-"""A few worker processes behind one queue: urgent tasks first, dropped when nobody waits, ended when they take too long."""
+"""Worker processes of the page: one for quick tasks, one for slow ones, one for plans.
+
+Each takes one task at a time over a pipe. The standard library's process pools are not used: they
+cannot end one task without the others, nor report progress, and a killed server leaves them behind.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-import itertools
-import json
+import multiprocessing
 import os
 import signal
-import sys
-from collections import deque
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+import threading
+import traceback
+from collections.abc import Callable, Iterator
+from multiprocessing.connection import Connection
 from typing import Any
 
-from ..errors import FiletError
+from ..errors import FiletError, InvalidArgumentError, NoSolutionError
 
-# What is asked: the point under the slider, tables, curves, the noise of a target, what else takes longer than 0.1 s, plans.
-POINT, ROW, CURVE, NOISE, SLOW, PLAN = range(6)
-# What each process takes, in this order: the first nothing that takes long, the last nothing that people wait for while dragging.
-DUTIES = ((POINT, ROW, CURVE), (NOISE, SLOW, POINT, ROW, CURVE), (PLAN, NOISE, SLOW))
-_LIMIT = 64 * 1024 * 1024  # bytes of one answer's line
-_YIELDS = 5  # how much nicer each process is than the one before it: what is quick goes first also on a busy machine
-_PATIENCE = 3.0  # seconds in which a task that was given up may stop by itself
+QUICK, SLOW, PLAN = range(3)  # lanes: each is nicer to other processes than the one before it
+_NICER = 5
+_SECONDS = 60.0  # that a task may take
+_PATIENCE = 2.0  # seconds in which a task that was given up may end by itself: a new process costs more
+STOPS = {signal.SIGINT, signal.SIGTERM}
+_PROCESSES = multiprocessing.get_context("spawn")
+Report = Callable[[float, str], None]
 
 
 class TaskError(FiletError):
-    """A task has no answer; `kind` says why: invalid, unanswered, cancelled, lost or failed."""
+    """A task has no answer; `kind` says why: invalid, unanswered, lost or failed."""
 
     def __init__(self, message: str, kind: str) -> None:
         super().__init__(message)
         self.kind = kind
 
 
-@dataclass(frozen=True)
-class _Unit:
-    """One task in a queue."""
-
-    number: int
-    task: str
-    arguments: tuple[Any, ...]
-    report: Callable[[float, str], None] | None
-    future: asyncio.Future[Any]
-
-
 class Pool:
-    """Worker processes, one for each entry of `duties`: the kinds of tasks that it takes, the first kind first.
+    """One process a lane.
 
-    Guarantees: a task whose caller is cancelled is not started, and if it has been started, its process is free again within
-    seconds; a task that takes more than `seconds` ends with an error; after `close` no process is left.
+    Guarantees: a task whose caller is cancelled is not started, or its process is free within
+    `_PATIENCE`; a task that takes more than `seconds` ends with an error; `stop` leaves no process.
     """
 
-    def __init__(self, duties: Sequence[Sequence[int]] = DUTIES, seconds: float = 60.0) -> None:
-        self._duties, self._seconds = duties, seconds
-        self._queues: tuple[deque[_Unit], ...] = tuple(deque() for _ in range(PLAN + 1))
-        self._numbers = itertools.count(1)
-        self._wake = asyncio.Condition()
-        self._loops: list[asyncio.Task[None]] = []
-        self._processes: dict[int, asyncio.subprocess.Process] = {}
-        self.running = 0
+    def __init__(self, seconds: float = _SECONDS) -> None:
+        self.seconds = seconds
+        self._lanes: list[_Lane] = []
 
     @property
-    def waiting(self) -> int:
-        """Tasks in the queue that somebody waits for."""
-        return sum(not unit.future.done() for queue in self._queues for unit in queue)
-
-    @property
-    def process_ids(self) -> list[int]:
-        return [process.pid for process in self._processes.values()]
+    def processes(self) -> list[int]:
+        """The process numbers, in the order of the lanes."""
+        return [lane.process.pid or 0 for lane in self._lanes]
 
     def start(self) -> None:
         """Start the processes; they import filet while the page loads."""
-        self._loops = [asyncio.create_task(self._serve(place)) for place in range(len(self._duties))]
-
-    async def close(self) -> None:
-        """End every process and refuse what was waiting."""
-        self.stop()
-        await asyncio.gather(*self._loops, return_exceptions=True)
+        self._lanes = [_Lane(number * _NICER) for number in range(PLAN + 1)]
 
     def stop(self) -> None:
-        """End every process at once, without waiting for it; also from a signal handler."""
-        for loop in self._loops:
-            loop.cancel()
-        for process in self._processes.values():
-            _kill(process)
-        for unit in (unit for queue in self._queues for unit in queue):
-            if not unit.future.done():
-                unit.future.set_exception(TaskError("filet explore has been stopped", "lost"))
+        """End every process at once; signal handlers may call it too."""
+        for lane in self._lanes:
+            lane.stop()
 
-    async def ask(self, task: str, *arguments: Any, urgency: int = CURVE,
-                  report: Callable[[float, str], None] | None = None) -> Any:  # fmt: skip
-        """The answer to a task, or `TaskError`. Cancel the caller to give the task up."""
-        future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
-        async with self._wake:
-            self._queues[urgency].append(_Unit(next(self._numbers), task, arguments, report, future))
-            self._wake.notify_all()
-        return await future
+    async def ask(self, lane: int, task: str, *arguments: Any, report: Report | None = None) -> Any:
+        """The answer to a task, or `TaskError`. Cancel the caller to give the task up.
 
-    async def _next(self, place: int) -> _Unit:
-        """The next task that somebody waits for, from the queues that this worker serves, in its order."""
-        async with self._wake:
-            while True:
-                for queue in (self._queues[urgency] for urgency in self._duties[place]):
-                    while queue:
-                        unit = queue.popleft()
-                        if not unit.future.done():
-                            return unit
-                await self._wake.wait()
+        A task may also run one lane further, where that one is free.
+        """
+        free = [one for one in self._lanes[lane : lane + 2] if not one.busy]
+        chosen = free[0] if free else self._lanes[lane]
+        return await chosen.run(task, arguments, report, self.seconds)
 
-    async def _serve(self, place: int) -> None:
-        """Take tasks for ever, with a process that is replaced whenever it is lost."""
-        process = await self._started(place)
+
+class _Lane:
+    """One process, replaced when it is lost or does not stop.
+
+    One task at a time, in their order.
+    """
+
+    def __init__(self, niceness: int) -> None:
+        self._niceness = niceness
+        self._free = asyncio.Lock()
+        self._stopped = False
+        self._start()
+
+    def _start(self) -> None:
+        with held_signals():  # the new process inherits the mask: Ctrl-C is the server's to handle
+            self._connection, theirs = _PROCESSES.Pipe()
+            arguments = (theirs, self._niceness)
+            self.process = _PROCESSES.Process(target=work, args=arguments, daemon=True)
+            self.process.start()
+        theirs.close()
+
+    @property
+    def busy(self) -> bool:
+        return self._free.locked()
+
+    def stop(self) -> None:
+        self._stopped = True
+        self.process.kill()
+
+    async def run(self, task: str, arguments: tuple[Any, ...], report: Report | None, seconds: float) -> Any:
+        await self._free.acquire()
+        loop = asyncio.get_running_loop()
+        pass_on = report and (lambda *told: loop.call_soon_threadsafe(report, *told))
+        talking = loop.run_in_executor(None, _talk, self._connection, task, arguments, pass_on)
+        talking.add_done_callback(asyncio.Future.exception)  # or Python reports it as not retrieved
         try:
-            while True:
-                unit = await self._next(place)
-                self.running += 1
-                try:
-                    if not await self._finished(process, unit):
-                        process = await self._started(place)
-                finally:
-                    self.running -= 1
-                    if not unit.future.done():
-                        unit.future.set_exception(TaskError("the computation was lost; ask again", "lost"))
+            await asyncio.wait({talking}, timeout=seconds)
+            if not talking.done():
+                text = f"this took more than {seconds:g} seconds and was ended; ask for less at a time"
+                raise TaskError(text, "unanswered")
+            return await talking
         finally:
-            _kill(self._processes[place])
-            await self._processes.pop(place).wait()
+            # A task of its own: the caller need not wait, and cannot be cancelled out of it.
+            self._ending = loop.create_task(self._end(talking))
 
-    async def _started(self, place: int) -> asyncio.subprocess.Process:
-        old = self._processes.get(place)
-        if old is not None:
-            _kill(old)
-            await old.wait()
-        threads = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
-        process = await asyncio.create_subprocess_exec(
-            sys.executable, "-m", f"{__package__}.worker", str(_YIELDS * place),
-            stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE, limit=_LIMIT, env={**os.environ, **threads},
-        )  # fmt: skip
-        self._processes[place] = process
-        return process
+    async def _end(self, talking: asyncio.Future[Any]) -> None:
+        """Free the lane once its process has finished, or has been replaced."""
+        await asyncio.wait({talking}, timeout=_PATIENCE)
+        error = talking.exception() if talking.done() else TaskError("given up", "lost")
+        if isinstance(error, TaskError) and error.kind == "lost" and not self._stopped:
+            self.process.kill()  # which also ends the thread that listens
+            self.process.join()
+            self._start()
+            await asyncio.wait({talking})
+        self._free.release()
 
-    async def _finished(self, process: asyncio.subprocess.Process, unit: _Unit) -> bool:
-        """Whether the process has dealt with the task, whatever came of it, and can take another."""
-        question = {"id": unit.number, "task": unit.task, "arguments": unit.arguments}
-        listening = asyncio.ensure_future(self._listen(process, unit))
-        try:
-            await _send(process, question)
-            await asyncio.wait({listening, unit.future}, timeout=self._seconds, return_when=asyncio.FIRST_COMPLETED)
-            if not listening.done():  # given up, or too slow
-                if not unit.future.done():
-                    text = f"this took more than {self._seconds:g} seconds and was ended; ask for less at a time"
-                    unit.future.set_exception(TaskError(text, "unanswered"))
-                await _send(process, {"cancel": unit.number})
-                await asyncio.wait({listening}, timeout=_PATIENCE)
-            return listening.done() and not listening.cancelled() and listening.exception() is None
-        except ConnectionError:
-            return False
-        finally:
-            listening.cancel()
 
-    async def _listen(self, process: asyncio.subprocess.Process, unit: _Unit) -> None:
-        """Pass on what the process says of the task until it is done."""
-        assert process.stdout is not None
+def _talk(connection: Connection, task: str, arguments: tuple[Any, ...], report: Callable[..., Any] | None) -> Any:
+    """Send a task to a process, pass its reports on, and return its answer."""
+    try:
+        connection.send((task, arguments, report is not None))
+        kind, content = connection.recv()
+        while kind == "report":
+            assert report is not None
+            report(*content)
+            kind, content = connection.recv()
+        if kind == "error":
+            raise TaskError(*content)
+        return content
+    except (EOFError, OSError):
+        raise TaskError("the computation was lost; ask again", "lost") from None
+
+
+def work(connection: Connection, niceness: int) -> None:
+    """Answer tasks until the server ends: the main function of a worker process."""
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # where signals cannot be held
+    if hasattr(os, "nice"):
+        os.nice(niceness)
+    for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
+        os.environ[name] = "1"
+    from . import tasks  # only here: NumPy reads these variables as it is imported
+
+    def report(share: float, label: str) -> None:
+        connection.send(("report", (share, label)))
+
+    with contextlib.suppress(EOFError, OSError):
         while True:
-            line = await process.stdout.readline()
-            if not line:
-                raise ConnectionResetError("the worker process ended")
-            message = json.loads(line)
-            if message["id"] != unit.number:
-                continue
-            if "share" in message:
-                if unit.report is not None and not unit.future.done():
-                    unit.report(message["share"], message["label"])
-                continue
-            if not unit.future.done():
-                if "error" in message:
-                    unit.future.set_exception(TaskError(message["error"], message["kind"]))
-                else:
-                    unit.future.set_result(message["answer"])
-            return
+            task, arguments, reports = connection.recv()
+            progress = {"progress": report} if reports else {}
+            try:
+                answer = ("answer", getattr(tasks, task)(*arguments, **progress))
+            except Exception as error:
+                answer = ("error", described(task, error))
+            connection.send(answer)
 
 
-async def _send(process: asyncio.subprocess.Process, message: dict[str, Any]) -> None:
-    assert process.stdin is not None
-    process.stdin.write(json.dumps(message).encode() + b"\n")
-    await process.stdin.drain()
+def _end_with_parent() -> None:
+    parent = multiprocessing.parent_process()
+    assert parent is not None
+    parent.join()
+    os._exit(0)  # nobody reads what is being computed
 
 
-def _kill(process: asyncio.subprocess.Process) -> None:
-    """End a process, also twice. Not by its own `kill`, which would take its exit status away from the loop that waits for it."""
-    with contextlib.suppress(ProcessLookupError):
-        if process.returncode is None and hasattr(signal, "SIGKILL"):
-            os.kill(process.pid, signal.SIGKILL)
-        elif process.returncode is None:
-            process.kill()
+def described(task: str, error: Exception) -> tuple[str, str]:
+    """The error of a task as one line, and its kind."""
+    if isinstance(error, FiletError):
+        bad = isinstance(error, InvalidArgumentError) and not isinstance(error, NoSolutionError)
+        return " ".join(str(error).split()), "invalid" if bad else "unanswered"
+    if isinstance(error, ArithmeticError):
+        return f"these numbers are out of range ({error}); please report them", "unanswered"
+    if isinstance(error, MemoryError):
+        return "not enough memory for this question; ask for less at a time", "unanswered"
+    traceback.print_exception(error)
+    return f"{task} failed; the terminal of filet explore has the details", "failed"
+
+
+@contextlib.contextmanager
+def held_signals() -> Iterator[None]:
+    """Hold back the signals that stop the server, where the system can."""
+    if not hasattr(signal, "pthread_sigmask"):
+        yield
+        return
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, STOPS)
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)

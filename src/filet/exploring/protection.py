@@ -1,4 +1,4 @@
-"""What keeps other web sites out: the page's own host only, no cross-site requests, and headers that let nothing else in."""
+"""Protection against other web sites: own host only, no cross-site requests, strict headers."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-# Nothing is loaded but from here: no inline script or style, no other host, no frame around the page.
+# Nothing is loaded but from here: no inline script or style, no other host, no frame around the
+# page.
 POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data: blob:; connect-src 'self';"
     " base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
@@ -34,7 +35,10 @@ def loopback_hosts(port: int) -> tuple[str, ...]:
 
 
 class Protection:
-    """Refuse requests to another host (a rebound name), from another origin, or from another site; add the headers to all answers."""
+    """Refusal of requests to another host (a rebound name), from another origin or another site.
+
+    All answers get the headers.
+    """
 
     def __init__(self, app: ASGIApp, hosts: Iterable[str]) -> None:
         self._app = app
@@ -77,7 +81,7 @@ class Protection:
 
 
 def _is_background(given: MutableMapping[str, list[str]]) -> bool:
-    """Whether a script or an element asks; a person who follows a link to the page does so by navigation."""
+    """True if a script or an element asks; a person who follows a link navigates."""
     return given.get("sec-fetch-mode", [""]) != ["navigate"]
 
 

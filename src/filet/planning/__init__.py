@@ -1,1 +1,1 @@
-"""How to run: calibration, plans and frontiers."""
+"""Planning of a run: calibration, plans and frontiers."""

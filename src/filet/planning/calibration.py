@@ -1,9 +1,9 @@
-"""One search (`solving`), three unknowns: the noise, the steps or the sampling probability that a privacy target allows.
+"""Calibration: the noise, the steps or the sampling probability that a privacy target allows.
 
-All three look for the largest `x` whose cost is at or below zero, where the cost never falls as `x` grows: `x` is minus
-the logarithm of the noise, or the logarithm of the steps or of the probability. A few coarse looks, a millisecond or
-so each, bring `x` within about a part in a thousand; certified epsilons do the rest, and only a point whose certified
-epsilon is at or below the target is ever returned.
+All three find the largest `x` whose cost is at or below zero, where the cost never falls as `x`
+grows: `x` is minus the logarithm of the noise, or the logarithm of the steps or of the probability,
+and the cost is the logarithm of the certified epsilon over the target's. So only a point whose
+certified epsilon meets the target is ever returned.
 """
 
 from __future__ import annotations
@@ -14,21 +14,18 @@ from typing import Any
 
 from .. import _checks
 from .._public import public
-from ..accounting.curve import after
 from ..accounting.terms import Adjacency, AdjacencyName, Analysis, AnalysisName, Phase
 from ..errors import NoSolutionError
-from ..scheme import CappedPoisson, Overflow
-from .looks import Looks, Run
-from .roots import climb, last_whole
-from .solving import LOOK_TOLERANCE, first_look, solve
-from .target import Target
+from ..scheme import CappedPoisson, Overflow, Size
+from .roots import largest, last_whole
+from .target import Target, chosen_target
 
-LEAST_NOISE, MOST_NOISE = 0.05, 1e9  # where noise is looked for
+LEAST_NOISE, MOST_NOISE = 0.05, 1e9  # the range of the search for noise
 _MOST_STEPS = 10**12
 _LEAST_PROBABILITY = 1e-15
-_ROUGH = 3e-4  # of a guess that is compared with others
-_CORRECTIONS, _CORRECT = 3, 0.2  # of guesses by quick looks, and how little they may change log delta at last
-_STEPS_SLOPE = 0.6  # of log epsilon in log steps, if nothing better is known
+_TOLERANCE = 4e-5  # relative, of noise and probability
+_NOISE_SLOPE, _PROBABILITY_SLOPE = 1.3, 1.2  # of log epsilon, roughly, before two points are known
+_BELOW = 2.0  # deviations of the draw by which the mean is below the cap where cuts begin to cost
 _NOISE_LIMITS = (-math.log(MOST_NOISE), -math.log(LEAST_NOISE))
 
 
@@ -46,46 +43,19 @@ def _guess_noise(target: Target, scheme: CappedPoisson, rounds: int) -> float:
     return x**-0.5 if x > 0.0 else MOST_NOISE
 
 
-def rough_noise(looks: Looks, scheme: CappedPoisson, steps: int, guess: float | None = None) -> float:
-    """About the noise that the target takes, by guesses; infinite if no noise is enough."""
-    target, first = looks.target, guess is None
-    if guess is None:
-        guess = _guess_noise(target, scheme, Phase(scheme, 1.0, steps).rounds)
-
-    def at(x: float) -> Run:
-        return scheme, math.exp(-x), steps
-
-    start, stride = -math.log(guess), 0.25 if first else 0.1
-    close = looks.close_root(at, start, _NOISE_LIMITS)
-    if close is not None and _NOISE_LIMITS[0] < close[0] < _NOISE_LIMITS[1]:
-        return math.exp(-close[0])
-    found = looks.root(at, start, _NOISE_LIMITS, close=_ROUGH)
-    for _ in range(_CORRECTIONS):
-        change = math.inf if found is None else looks.correct(at(found))
-        found = (
-            looks.root(at, found, _NOISE_LIMITS, close=_ROUGH)
-            if found is not None and 0.0 < change < math.inf
-            else found
-        )
-        if change < _CORRECT and found is not None and _NOISE_LIMITS[0] < found < _NOISE_LIMITS[1]:
-            return math.exp(-found)
-    seen = climb(lambda x: target.look(*at(x), thorough=False), start, stride, _NOISE_LIMITS, tolerance=1e-3,
-                 slope=1.2 * math.sqrt(-math.log(target.delta)))  # fmt: skip
-    if seen.good is None:
-        return math.inf
-    return math.exp(-(seen.good if seen.root is None else seen.root))
-
-
-def noise_for(target: Target, scheme: CappedPoisson, steps: int, guess: float | None = None) -> float | None:
+def noise_for(
+    target: Target, scheme: CappedPoisson, steps: int, guess: float | None = None, tolerance: float = _TOLERANCE
+) -> float | None:
     """The smallest noise in the searched range that meets the target; None if none does."""
-    close = guess is not None and math.isfinite(guess)
-    start = guess if guess is not None and close else _guess_noise(target, scheme, Phase(scheme, 1.0, steps).rounds)
-    return _exp_minus(solve(target, lambda x: (scheme, math.exp(-x), steps), -math.log(start), _NOISE_LIMITS,
-                            close=close))  # fmt: skip
-
-
-def _exp_minus(x: float | None) -> float | None:
-    return None if x is None else math.exp(-x)
+    start = guess or _guess_noise(target, scheme, Phase(scheme, 1.0, steps).rounds)
+    found = largest(
+        lambda x: target.cost(scheme, math.exp(-x), steps),
+        -math.log(start),
+        _NOISE_LIMITS,
+        tolerance=tolerance,
+        slope=_NOISE_SLOPE,
+    )
+    return None if found is None else math.exp(-found)
 
 
 def _checked_scheme(scheme: Any) -> CappedPoisson:
@@ -104,8 +74,11 @@ def calibrate_noise_multiplier(
     *,
     steps: int | None = None,
     epochs: float | None = None,
-    epsilon: float,
-    delta: float,
+    epsilon: float | None = None,
+    delta: float | None = None,
+    advantage: float | None = None,
+    true_positive_rate: float | None = None,
+    false_positive_rate: float | None = None,
     adjacency: Adjacency | AdjacencyName,
     analysis: Analysis | AnalysisName = Analysis.REFINED,
 ) -> float:
@@ -118,6 +91,9 @@ def calibrate_noise_multiplier(
     '0.969'
     >>> account(scheme, noise_multiplier=noise, steps=14_000, adjacency="zero-out").epsilon(1e-5) <= 3.0
     True
+    >>> noise = calibrate_noise_multiplier(scheme, steps=14_000, advantage=0.1, adjacency="zero-out")
+    >>> round_up(noise, 3)
+    '2.13'
 
     Guarantees: `account` of the result gives an epsilon at or below the target. The result is at most a part in 10,000
     above the exact answer of the analysis. A target that no noise meets raises `NoSolutionError` and says why.
@@ -126,12 +102,14 @@ def calibrate_noise_multiplier(
         scheme: how batches are drawn.
         steps: number of training steps. Or:
         epochs: passes over the data, by expected draws before the cap (`scheme.steps_of_epochs`).
-        epsilon, delta: the privacy budget.
+        epsilon, delta: the privacy budget. Or:
+        advantage: largest membership advantage (`PrivacyCurve.membership_advantage`). Or:
+        true_positive_rate, false_positive_rate: largest power of an attack, and where.
         adjacency, analysis: as for `account`.
     """
     scheme = _checked_scheme(scheme)
     steps = _checked_steps(scheme.checked_steps(steps, epochs))
-    target = Target.checked(epsilon, delta, adjacency, analysis)
+    target = chosen_target(epsilon, delta, advantage, true_positive_rate, false_positive_rate, adjacency, analysis)
     phase = Phase(scheme, 1.0, steps, target.analysis)
     _check_overflows(target, phase)
     noise = noise_for(target, scheme, steps)
@@ -140,7 +118,7 @@ def calibrate_noise_multiplier(
     if noise <= LEAST_NOISE * (1 + 1e-9):
         raise NoSolutionError(
             f"{target.describe()} is met even by noise_multiplier={LEAST_NOISE}, which hides nothing of a batch: an"
-            f" example is used at all with chance {_chance_of_use(phase):.3g}; lower epsilon or delta"
+            f" example is used at all with chance {_chance_of_use(phase):.3g}; lower {target.words}"
         )
     return noise
 
@@ -148,24 +126,24 @@ def calibrate_noise_multiplier(
 def _check_overflows(target: Target, phase: Phase) -> None:
     """Refuse a delta that the union strategy spends on overflows alone."""
     overflow = -math.expm1(-phase.overflow_exponent)
-    if 2.0 * overflow >= target.delta:
+    if 2.0 * overflow >= target.most_overflow:
         raise NoSolutionError(
-            f"delta={target.delta:.3g} cannot be met by any noise: analysis='union' adds at least twice the chance"
+            f"{target.describe()} cannot be met by any noise: analysis='union' adds at least twice the chance"
             f" {overflow:.3g} that one of {phase.steps} batches overflows; lower sampling_probability, raise"
             " max_batch_size, or pass analysis='refined'"
         )
 
 
 def _beyond_noise(target: Target, scheme: CappedPoisson, steps: int) -> NoSolutionError:
-    """Why no noise is enough."""
+    """The reason why no noise is enough."""
     spent = target.spent(scheme, MOST_NOISE, steps)
-    most = f"even noise_multiplier={MOST_NOISE:.0e} costs epsilon {spent:.4g}"
+    most = f"even noise_multiplier={MOST_NOISE:.0e} {target.costs(spent)}"
     if scheme.overflow is Overflow.REJECT and target.adjacency is Adjacency.ADD_REMOVE:
         return NoSolutionError(
             f"{target.describe()} cannot be met by any noise: {most}, because batches that are drawn again reveal"
             " dataset_size; lower sampling_probability, raise max_batch_size, or pass overflow='truncate'"
         )
-    return NoSolutionError(f"{target.describe()} cannot be met: {most}; raise epsilon or delta")
+    return NoSolutionError(f"{target.describe()} cannot be met: {most}; raise {target.words}")
 
 
 def _chance_of_use(phase: Phase) -> float:
@@ -178,8 +156,11 @@ def calibrate_steps(
     scheme: CappedPoisson,
     *,
     noise_multiplier: float,
-    epsilon: float,
-    delta: float,
+    epsilon: float | None = None,
+    delta: float | None = None,
+    advantage: float | None = None,
+    true_positive_rate: float | None = None,
+    false_positive_rate: float | None = None,
     adjacency: Adjacency | AdjacencyName,
     analysis: Analysis | AnalysisName = Analysis.REFINED,
 ) -> int:
@@ -196,11 +177,14 @@ def calibrate_steps(
     Arguments:
         scheme: how batches are drawn.
         noise_multiplier: standard deviation of the Gaussian noise on the sum, divided by the clipping norm.
-        epsilon, delta: the privacy budget.
+        epsilon, delta: the privacy budget. Or:
+        advantage: largest membership advantage (`PrivacyCurve.membership_advantage`). Or:
+        true_positive_rate, false_positive_rate: largest power of an attack, and where.
         adjacency, analysis: as for `account`.
     """
-    scheme, noise = _checked_scheme(scheme), _checks.noise_multiplier(noise_multiplier)
-    target = Target.checked(epsilon, delta, adjacency, analysis)
+    scheme = _checked_scheme(scheme)
+    noise = _checks.noise_multiplier(noise_multiplier)
+    target = chosen_target(epsilon, delta, advantage, true_positive_rate, false_positive_rate, adjacency, analysis)
     if noise == math.inf:
         raise NoSolutionError("noise_multiplier=inf allows any number of steps; pass a finite number")
     if noise == 0.0:
@@ -215,28 +199,14 @@ def calibrate_steps(
 
 def _most_rounds(target: Target, scheme: CappedPoisson, noise: float, unit: int) -> int:
     """The largest number of times `unit` steps that meets the target."""
-    curve = target.curve(scheme, noise, unit)
     variance = _spread(noise, target.adjacency) * scheme.sampling_probability**2
-    guess = target.gaussian_shift() ** 2 / max(variance, 1e-300)
-    start, limits = math.log(min(max(guess, 1.0), _MOST_STEPS)), (0.0, math.log(_MOST_STEPS))
-
-    def at(x: float) -> Run:
-        return scheme, noise, round(math.exp(x)) * unit
-
-    def cost(rounds: int) -> float:
-        nonlocal curve
-        curve = after(curve, rounds * unit)  # most of what one number of steps takes serves the next
-        return target.cost_of(curve)
-
-    rough, slope = first_look(Looks(target, quick=True), at, start, limits)
-    if rough is None:
-        rough = climb(lambda x: target.look(*at(x)), start, 0.25, limits, tolerance=LOOK_TOLERANCE).good or 0.0
-    good, bad = last_whole(cost, round(math.exp(rough)), _STEPS_SLOPE if math.isnan(slope) else slope, _MOST_STEPS)
+    guess = min(max(target.gaussian_shift() ** 2 / max(variance, 1e-300), 1.0), _MOST_STEPS)
+    good, bad = last_whole(lambda rounds: target.cost(scheme, noise, rounds * unit), round(guess), _MOST_STEPS)
     if good is None:
         spent = target.spent(scheme, noise, unit)
         raise NoSolutionError(
-            f"{target.describe()} cannot be met: even one step at noise_multiplier={noise:.6g} costs epsilon"
-            f" {spent:.4g} > {target.epsilon:.6g}; raise noise_multiplier, or lower sampling_probability"
+            f"{target.describe()} cannot be met: even one step at noise_multiplier={noise:.6g}"
+            f" {target.costs(spent)}; raise noise_multiplier, or lower sampling_probability"
         )
     if bad is None:
         raise NoSolutionError(
@@ -252,8 +222,11 @@ def calibrate_sampling_probability(
     *,
     noise_multiplier: float,
     steps: int,
-    epsilon: float,
-    delta: float,
+    epsilon: float | None = None,
+    delta: float | None = None,
+    advantage: float | None = None,
+    true_positive_rate: float | None = None,
+    false_positive_rate: float | None = None,
     adjacency: Adjacency | AdjacencyName,
     analysis: Analysis | AnalysisName = Analysis.REFINED,
 ) -> float:
@@ -272,12 +245,14 @@ def calibrate_sampling_probability(
         scheme: how batches are drawn; its own `sampling_probability` does not matter.
         noise_multiplier: standard deviation of the Gaussian noise on the sum, divided by the clipping norm.
         steps: number of training steps.
-        epsilon, delta: the privacy budget.
+        epsilon, delta: the privacy budget. Or:
+        advantage: largest membership advantage (`PrivacyCurve.membership_advantage`). Or:
+        true_positive_rate, false_positive_rate: largest power of an attack, and where.
         adjacency, analysis: as for `account`.
     """
     scheme, steps = _checked_scheme(scheme), _checked_steps(steps)
     noise = _checks.noise_multiplier(noise_multiplier)
-    target = Target.checked(epsilon, delta, adjacency, analysis)
+    target = chosen_target(epsilon, delta, advantage, true_positive_rate, false_positive_rate, adjacency, analysis)
     if noise == 0.0:
         raise NoSolutionError(
             f"{target.describe()} cannot be met: noise_multiplier=0 hides nothing of a batch; raise it"
@@ -294,7 +269,7 @@ def calibrate_sampling_probability(
 def _most_probable(target: Target, scheme: CappedPoisson, noise: float, steps: int) -> float | None:
     """The largest sampling probability that meets the target; None if none does."""
     highest = 0.0
-    if scheme.overflow is Overflow.REJECT and scheme.max_batch_size < scheme.group_size:
+    if scheme.capped and (scheme.overflow is Overflow.REJECT or scheme.size is not Size.PUBLIC):
         highest = math.log1p(-1e-6)  # at 1 no batch is ever accepted
 
     def at(x: float) -> CappedPoisson:
@@ -302,7 +277,19 @@ def _most_probable(target: Target, scheme: CappedPoisson, noise: float, steps: i
 
     rounds = Phase(scheme, noise, steps).rounds
     guess = target.gaussian_shift() / math.sqrt(rounds * max(_spread(noise, target.adjacency), 1e-300))
-    guess = min(max(guess, _LEAST_PROBABILITY), scheme.max_batch_size / scheme.group_size, 1.0)
-    limits = math.log(_LEAST_PROBABILITY), highest
-    best = solve(target, lambda x: (at(x), noise, steps), math.log(guess), limits, probability=True)
+    if scheme.overflow is Overflow.TRUNCATE:
+        guess = min(guess, _probability_below_cap(scheme))
+    best = largest(
+        lambda x: target.cost(at(x), noise, steps),
+        math.log(min(max(guess, _LEAST_PROBABILITY), 1.0)),
+        (math.log(_LEAST_PROBABILITY), highest),
+        tolerance=_TOLERANCE,
+        slope=_PROBABILITY_SLOPE,
+    )
     return None if best is None else at(best).sampling_probability
+
+
+def _probability_below_cap(scheme: CappedPoisson) -> float:
+    """The sampling probability at which the mean draw is some deviations below the cap."""
+    root = math.sqrt(scheme.max_batch_size + 0.25 * _BELOW**2) - 0.5 * _BELOW
+    return root * root / scheme.group_size

@@ -1,4 +1,4 @@
-"""What each strategy costs or takes, over a range of caps, probabilities or steps."""
+"""Frontiers: epsilon or noise of each strategy, over a range of caps, probabilities or steps."""
 
 from __future__ import annotations
 
@@ -26,7 +26,10 @@ AxisName = Literal["max_batch_size", "sampling_probability", "steps"]
 @public
 @dataclass(frozen=True)
 class Frontier:
-    """Lines to draw: `series[name][i]` belongs to `x[i]`; nan where the target cannot be met. Made by `frontier`."""
+    """Lines to draw: `series[name][i]` belongs to `x[i]`; nan where the target cannot be met.
+
+    Made by `frontier`.
+    """
 
     x_label: str
     y_label: str
@@ -63,7 +66,7 @@ def frontier(
     epsilon: float | None = None,
     progress: Progress | None = None,
 ) -> Frontier:
-    """Epsilon, or the effective noise at a given epsilon, against the batch, the probability or the steps.
+    """Epsilon, or the effective noise at an epsilon, against cap, probability or steps.
 
     >>> found = frontier(over="steps", values=[1_000, 10_000], dataset_size=60_000, max_batch_size=300,
     ...                  sampling_probability=256 / 60_000, noise_multiplier=1.0, delta=1e-5, adjacency="zero-out")
@@ -72,15 +75,18 @@ def frontier(
     >>> [round(float(v), 2) for v in found.series["reject"]]
     [0.73, 2.34]
 
-    Guarantees: epsilons are certified upper bounds; effective noise belongs to a noise multiplier that meets the target.
+    Guarantees: epsilons are certified upper bounds; effective noise belongs to a noise multiplier
+    that meets the target.
 
     Arguments:
         over: the argument on the x axis: "max_batch_size", "sampling_probability" or "steps".
         values: its values.
-        dataset_size, delta, adjacency, max_batch_size, steps: the setting; the one named by `over` is left out.
+        dataset_size, delta, adjacency, max_batch_size, steps: the setting; the one named by `over`
+            is left out.
         sampling_probability: None finds the best one for each point (with `epsilon` only).
         noise_multiplier: draw epsilon at this noise. Or:
-        epsilon: draw the effective noise, `noise_multiplier / expected_batch_size`, that this budget takes.
+        epsilon: draw the effective noise, `noise_multiplier / expected_batch_size`, that this
+            budget takes.
         progress: called with the share of the work done and a label.
     """
     given = {"max_batch_size": max_batch_size, "sampling_probability": sampling_probability, "steps": steps}
@@ -88,8 +94,7 @@ def frontier(
     noise = None if noise_multiplier is None else _checks.noise_multiplier(noise_multiplier)
     target = Target.checked(1.0 if epsilon is None else epsilon, delta, adjacency, Analysis.REFINED)
     points = [given | {over: value} for value in several("values", values)]
-    checked = [_point(dataset_size, point) for point in points]  # all of them, before any work
-    tries = [(strategy, point, *at) for point, at in zip(points, checked, strict=True) for strategy in STRATEGIES]
+    tries = _tries(dataset_size, points)
     series: dict[str, list[float]] = {strategy.name: [] for strategy in STRATEGIES}
     for strategy, point, hardware, count in reported(
         tries, progress, lambda one: f"{one[0].name}, {over} {one[1][over]:g}"
@@ -103,7 +108,7 @@ def frontier(
 
 
 def _check_axes(over: str, given: dict[str, Any], noise_multiplier: Any, epsilon: Any) -> None:
-    """The x axis is known and given once, there is one y axis, and nothing else is missing."""
+    """Refuse axes that are unknown, given twice or missing."""
     if over not in _AXES:
         raise _checks.fail(f"over={_checks.show(over)} is unknown; pass one of {', '.join(map(repr, _AXES))}")
     if given[over] is not None:
@@ -118,6 +123,14 @@ def _check_axes(over: str, given: dict[str, Any], noise_multiplier: Any, epsilon
         raise _checks.fail(f"{missing[0]} is missing; pass a number")
 
 
+def _tries(
+    dataset_size: Any, points: list[dict[str, Any]]
+) -> list[tuple[Strategy, dict[str, Any], CappedPoisson, int]]:
+    """Every strategy at every point, with the point's hardware and steps; all points are checked before any work."""
+    checked = [_point(dataset_size, point) for point in points]
+    return [(strategy, point, *at) for point, at in zip(points, checked, strict=True) for strategy in STRATEGIES]
+
+
 def _point(dataset_size: Any, point: dict[str, Any]) -> tuple[CappedPoisson, int]:
     [(hardware, count)] = checked_settings(dataset_size, point["max_batch_size"], point["steps"], None, 1)
     if point["sampling_probability"] is not None:
@@ -125,8 +138,14 @@ def _point(dataset_size: Any, point: dict[str, Any]) -> tuple[CappedPoisson, int
     return hardware, count
 
 
-def _height(target: Target, strategy: Strategy, hardware: CappedPoisson, steps: int, p: float | None,
-            noise: float | None) -> float:  # fmt: skip
+def _height(
+    target: Target,
+    strategy: Strategy,
+    hardware: CappedPoisson,
+    steps: int,
+    p: float | None,
+    noise: float | None,
+) -> float:
     """Epsilon at the noise, or else the effective noise at the target."""
     if p is None:
         option = best_option(target, strategy, hardware, steps)

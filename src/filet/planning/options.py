@@ -10,6 +10,8 @@ from .._binomial import log_sf
 from .._public import public
 from ..accounting.terms import Analysis
 from ..scheme import CappedPoisson
+from . import recipes
+from .target import Target
 
 
 @public
@@ -17,11 +19,12 @@ from ..scheme import CappedPoisson
 class Option:
     """One way to run that meets the target.
 
-    name: "reject", "truncate", "note", "union", "fixed-size", "microbatches" or "ideal".
-    epsilon: what the run is certified to cost, at or below the target.
+    name: "reject", "secret", "truncate", "note", "union", "fixed-size", "microbatches" or "ideal".
+    target: the epsilon, the delta and the adjacency that the plan was asked for.
+    epsilon: the certified epsilon of the run, at or below the target.
     rows_per_step: rows that the hardware processes in a step, padding included, on average.
-    fixed_shape: whether every step is one batch of `max_batch_size` rows; `Plan.best` is such an option.
-    ratio_to_ideal: `run_noise` over that of the unreachable ideal at the same hardware cost.
+    fixed_shape: every step is one batch of `max_batch_size` rows; `Plan.best` is such an option.
+    ratio_to_ideal: `run_noise` over that of the plan's unreachable ideal, one for all options.
     """
 
     name: str
@@ -35,6 +38,7 @@ class Option:
     rows_per_step: float
     fixed_shape: bool
     ratio_to_ideal: float
+    target: Target
 
     @property
     def recommendable(self) -> bool:
@@ -62,18 +66,62 @@ class Option:
 
     @property
     def effective_noise(self) -> float:
-        """Noise on the mean gradient of one step, in clipping norms: `noise_multiplier / expected_batch_size`."""
+        """Noise on the mean gradient of one step, in clipping norms.
+
+        It is `noise_multiplier / expected_batch_size`.
+        """
         return self.noise_multiplier / self.expected_batch_size
 
     @property
     def run_noise(self) -> float:
-        """Noise on the average of all the run's mean gradients: `effective_noise / sqrt(steps)`. Options rank by it."""
+        """Noise on the average of all the run's mean gradients: `effective_noise / sqrt(steps)`.
+
+        Options rank by it.
+        """
         return self.effective_noise / math.sqrt(self.steps)
 
     @property
     def hardware_rows(self) -> float:
         """Rows that the hardware processes in the whole run, on average."""
         return self.rows_per_step * self.steps
+
+    @property
+    def policy(self) -> str:
+        """The policy for draws above the batch: "reject", "truncate", or "no cap"."""
+        return str(self.scheme.overflow) if self.fixed_shape else "no cap"
+
+    @property
+    def _run_description(self) -> dict[str, Any]:
+        """The keys of a run file for this run; without a cap it has no policy."""
+        cap: dict[str, Any] = {"no_cap": True}
+        if self.fixed_shape:
+            cap = {"max_batch_size": self.max_batch_size, "overflow": self.scheme.overflow.value}
+        run = {
+            "dataset_size": self.scheme.dataset_size,
+            "sampling_probability": self.scheme.sampling_probability,
+            **cap,
+            "cycle_length": self.scheme.cycle_length,
+            "size": self.scheme.size.value,
+            "noise_multiplier": self.noise_multiplier,
+            "steps": self.steps,
+            "delta": self.target.delta,
+            "adjacency": self.target.adjacency.value,
+            "analysis": self.analysis.value,
+        }
+        usual = {"cycle_length": 1, "size": "public", "analysis": "refined"}
+        return {name: value for name, value in run.items() if usual.get(name) != value}
+
+    def command(self) -> str:
+        """The `filet epsilon` line of this run, with exact numbers: it gives `epsilon` again."""
+        return recipes.command(self._run_description)
+
+    def python(self) -> str:
+        """Python lines that make the scheme, account for this run and print its epsilon."""
+        return recipes.python(self._run_description)
+
+    def run_file(self) -> str:
+        """A run file of this run, with the target as its `max_epsilon`."""
+        return recipes.run_file({**self._run_description, "max_epsilon": self.target.epsilon})
 
     def to_dict(self) -> dict[str, Any]:
         """Plain JSON types."""
@@ -96,4 +144,8 @@ class Option:
             "effective_noise": self.effective_noise,
             "run_noise": self.run_noise,
             "ratio_to_ideal": self.ratio_to_ideal,
+            "policy": self.policy,
+            "command": self.command(),
+            "python": self.python(),
+            "run_file": self.run_file(),
         }

@@ -7,14 +7,15 @@ from dataclasses import dataclass, replace
 
 from .._binomial import log_sf
 from ..accounting.terms import Analysis
-from ..scheme import CappedPoisson, Overflow
-from .calibration import noise_for, rough_noise
-from .looks import Looks
+from ..scheme import CappedPoisson, Overflow, Size
+from .calibration import noise_for
 from .options import Option
 from .roots import minimum
 from .target import Target
 
 _FULLER = 1e-3  # where the noise hardly depends on the probability, fuller batches break the tie
+_ROUGH = 1e-3  # relative: how closely noises are compared
+_LEAST_DRAW = 0.01  # examples: emptier batches are no way to train
 _HIGHEST_REJECT = 1.0 - 1e-6  # at probability 1 policy reject accepts no batch
 
 
@@ -26,12 +27,17 @@ class Strategy:
     description: str
     overflow: Overflow
     analysis: Analysis
-    deviations: float = 0.0  # where to start: mean batch this many standard deviations below the cap
+    deviations: float = 0.0  # start of the search: mean batch this many standard deviations below the cap
     fixed_shape: bool = True
+    size: Size = Size.PUBLIC
+
+    def fits(self, hardware: CappedPoisson) -> bool:
+        """True if the strategy serves this cap: sizes that are not public need one below the data set size, and one group."""
+        return self.size is Size.PUBLIC or (hardware.capped and hardware.cycle_length == 1)
 
     @property
     def may_win(self) -> bool:
-        """Whether its analysis proves as much as any about its batches: the refined one is never above the others."""
+        """True if no other analysis proves more about its batches: the refined one is never above the others."""
         return self.analysis is Analysis.REFINED
 
 
@@ -42,6 +48,8 @@ STRATEGIES = (
     Strategy("union", "capped, cut, overflows added to delta", Overflow.TRUNCATE, Analysis.UNION, 6.0),
 )
 FIXED_SIZE = Strategy("fixed-size", "fixed-size sampling (probability 1)", Overflow.TRUNCATE, Analysis.REFINED)
+SECRET = Strategy("secret", "capped, drawn again, number of records secret", Overflow.REJECT, Analysis.REFINED,
+                  size=Size.SECRET)  # fmt: skip
 MICROBATCHES = Strategy("microbatches", "plain Poisson in microbatches, fewer steps", Overflow.TRUNCATE,
                         Analysis.REFINED, 2.0, fixed_shape=False)  # fmt: skip
 IDEAL = Strategy("ideal", "plain Poisson, no cap, no padding: unreachable", Overflow.TRUNCATE, Analysis.REFINED,
@@ -67,7 +75,8 @@ def at_probability(
     """Scheme, steps and hardware rows a step of a strategy at a sampling probability, for the same rows in total."""
     rows = hardware.max_batch_size
     if strategy not in (MICROBATCHES, IDEAL):
-        return replace(hardware, sampling_probability=p, overflow=strategy.overflow), steps, float(rows)
+        scheme = replace(hardware, sampling_probability=p, overflow=strategy.overflow, size=strategy.size)
+        return scheme, steps, float(rows)
     scheme = replace(hardware, sampling_probability=p, max_batch_size=max(rows, hardware.group_size))
     if strategy is IDEAL:
         return scheme, steps, float(rows)
@@ -85,22 +94,35 @@ def best_option(target: Target, strategy: Strategy, hardware: CappedPoisson, ste
     noise = noise_for(target, scheme, count, guess)
     if noise is None:
         return None
-    return Option(strategy.name, strategy.description, scheme, strategy.analysis, noise, count,
-                  target.spent(scheme, noise, count), hardware.max_batch_size, rows, strategy.fixed_shape, math.nan)  # fmt: skip
+    return Option(
+        strategy.name,
+        strategy.description,
+        scheme,
+        strategy.analysis,
+        noise,
+        count,
+        target.spent(scheme, noise, count),
+        hardware.max_batch_size,
+        rows,
+        strategy.fixed_shape,
+        math.nan,
+        target,
+    )
 
 
 def _best_probability(target: Target, strategy: Strategy, hardware: CappedPoisson, steps: int) -> tuple[float, float]:
-    """The sampling probability with the least run noise, and its noise multiplier, both by coarse looks."""
+    """The sampling probability with the least run noise, and its noise multiplier, both roughly."""
     full = min(1.0, hardware.max_batch_size / hardware.group_size)
     noises: dict[float, float] = {}
-    looks = Looks(target)
 
     def log_run_noise(log_p: float) -> float:
         p = min(math.exp(log_p), 1.0)
+        if p * hardware.group_size < _LEAST_DRAW:
+            return math.inf
         scheme, count, _ = at_probability(strategy, hardware, steps, p)
         if count < 1:
             return math.inf
-        noises[log_p] = rough_noise(looks, scheme, count, _extrapolated(noises, log_p))
+        noises[log_p] = noise_for(target, scheme, count, _extrapolated(noises, log_p), _ROUGH) or math.inf
         batch = scheme.expected_batch_size
         return math.log(noises[log_p] / batch) - 0.5 * math.log(count) - _FULLER * math.log(batch)
 

@@ -1,6 +1,7 @@
 """The `filet` command: thin wrappers of the library, each answering one question.
 
-Exit codes: 0 answered, 1 cannot answer, 2 usage, 3 target not met (`--max-epsilon`), 130 interrupted.
+Exit codes: 0 answered, 1 cannot answer, 2 usage, 3 target not met (`--max-epsilon`), 130
+interrupted.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import click
 
 from ... import __version__
 from ...errors import NotCertifiedError
+from ...showing.answers import describe_run
 from ..group import TARGET_NOT_MET, Group
 from ..options import (
     RUN_NEEDS,
@@ -23,17 +25,20 @@ from ..options import (
     run_from,
     run_options,
 )
-from ..output import describe_run, note, print_json, print_pairs, warn_of_delta
+from ..output import note, print_json, print_pairs, warn_of_delta
 from .batches import keygen, sample
 from .beam import beam
 from .certificates import certify, check
 from .comparison import compare
 from .explore import explore
 from .pictures import plot
+from .records import record
+from .risk import risk
 from .search import calibrate, plan
+from .spark import spark
 
 if TYPE_CHECKING:
-    from ..run_file import RunFile
+    from ...planning.run_file import RunFile
 
 
 _CONTEXT = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
@@ -45,8 +50,8 @@ _CONTEXT = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
 def main(ctx: click.Context) -> None:
     """Privacy of training with capped Poisson batches: what a run costs, and how to plan one.
 
-    Results go to standard output, remarks to standard error. Exit codes: 0 answered, 1 cannot answer, 2 usage, 3 target
-    not met, 130 interrupted.
+    Results go to standard output, remarks to standard error. Exit codes: 0 answered, 1 cannot
+    answer, 2 usage, 3 target not met, 130 interrupted.
     """
     if ctx.invoked_subcommand is None:
         click.echo(ctx.get_help())
@@ -64,8 +69,8 @@ def main(ctx: click.Context) -> None:
 def epsilon(ctx: click.Context, /, as_json: bool, **options: Any) -> None:
     """The epsilon of a run at a given delta: a certified upper bound.
 
-    Example: filet epsilon --dataset-size 60000 --poisson-batch-size 256 --max-batch-size 300 --noise-multiplier 1
-    --steps 14000 --delta 1e-5 --adjacency zero-out
+    Example: filet epsilon --dataset-size 60000 --poisson-batch-size 256 --max-batch-size 300
+    --noise-multiplier 1 --steps 14000 --delta 1e-5 --adjacency zero-out
     """
     from ..._numbers import round_down, round_up
 
@@ -79,14 +84,17 @@ def epsilon(ctx: click.Context, /, as_json: bool, **options: Any) -> None:
         print_json("epsilon", asked, {**result, "target_met": _met(run, bounds.upper)})
     else:
         known = f"{round_down(attack)} (no analysis can show less)" if attack else why
-        print_pairs([
-            ("epsilon", round_up(bounds.upper)),
-            ("delta", repr(delta)),
-            ("adjacency", str(curve.adjacency)),
-            ("proven interval", f"[{round_down(bounds.lower, 6)}, {round_up(bounds.upper, 6)}] for this analysis"),
-            ("best known attack", known),
-            *_facts(run),
-        ])  # fmt: skip
+        print_pairs(
+            [
+                ("epsilon", round_up(bounds.upper)),
+                ("delta", repr(delta)),
+                ("adjacency", str(curve.adjacency)),
+                ("holds for", curve.holds_for),
+                ("proven interval", f"[{round_down(bounds.lower, 6)}, {round_up(bounds.upper, 6)}] for this analysis"),
+                ("best known attack", known),
+                *_facts(run),
+            ]
+        )
     warn_of_delta(delta, *run.sizes)
     if _met(run, bounds.upper) is False:
         note(f"epsilon {round_up(bounds.upper)} is above max_epsilon {run.max_epsilon!r}")
@@ -99,24 +107,19 @@ def _met(run: RunFile, value: float) -> bool | None:
 
 def _attack(run: RunFile, delta: float) -> tuple[float | None, str]:
     """The best known lower bound on the true epsilon; where there is none, None or 0 and why."""
-    from ...accounting.lower_bounds import epsilon_lower_bound
+    from ...planning.comparison import attack_epsilon
 
-    phases = run.accountant.phases
-    if len(phases) != 1 or run.curve.gaussian:
+    if run.only_phase is None:
         return None, "not computed: only for runs of one phase without Gaussian releases"
-    phase = phases[0]
     try:
-        found = epsilon_lower_bound(
-            phase.scheme, noise_multiplier=phase.noise_multiplier, steps=phase.steps,
-            adjacency=run.accountant.adjacency, delta=delta,
-        )  # fmt: skip
+        found = attack_epsilon(run.only_phase, run.accountant.adjacency.value, delta)
     except NotCertifiedError as error:
         return None, f"not certified: {error}"
     return found, "none found"
 
 
 def _facts(run: RunFile) -> list[tuple[str, str]]:
-    """What a reader wants to see beside the number."""
+    """Facts of each phase to show beside the answer."""
     from ..._numbers import round_up
 
     facts = []
@@ -124,14 +127,16 @@ def _facts(run: RunFile) -> list[tuple[str, str]]:
     for number, phase in enumerate(phases, 1):
         name = f"phase {number}" if len(phases) > 1 else "run"
         scheme = phase.scheme
-        facts.append((
-            name,
-            f"{phase.steps} steps, {scheme.overflow}, {phase.analysis} analysis,"
-            f" {100 * scheme.utilization:.1f} % of {scheme.max_batch_size} rows used,"
-            f" overflow chance {round_up(scheme.overflow_probability, 2)} a step"
-            if scheme.capped
-            else f"{phase.steps} steps, no cap, batches of {scheme.poisson_batch_size:.1f} examples on average",
-        ))  # fmt: skip
+        facts.append(
+            (
+                name,
+                f"{phase.steps} steps, {scheme.overflow}, {phase.analysis} analysis,"
+                f" {100 * scheme.utilization:.1f} % of {scheme.max_batch_size} rows used,"
+                f" overflow chance {round_up(scheme.overflow_probability, 2)} a step"
+                if scheme.capped
+                else f"{phase.steps} steps, no cap, batches of {scheme.poisson_batch_size:.1f} examples on average",
+            )
+        )
     return facts
 
 
@@ -153,13 +158,16 @@ def delta(as_json: bool, **options: Any) -> None:
         asked = {**describe_run(run.curve), "epsilon": value}
         print_json("delta", asked, {"delta": bounds.upper, "delta_lower": bounds.lower})
         return
-    print_pairs([
-        ("delta", round_up(bounds.upper)),
-        ("epsilon", repr(value)),
-        ("adjacency", str(run.curve.adjacency)),
-        ("proven interval", f"[{round_down(bounds.lower)}, {round_up(bounds.upper)}] for this analysis"),
-        *_facts(run),
-    ])  # fmt: skip
+    print_pairs(
+        [
+            ("delta", round_up(bounds.upper)),
+            ("epsilon", repr(value)),
+            ("adjacency", str(run.curve.adjacency)),
+            ("holds for", run.curve.holds_for),
+            ("proven interval", f"[{round_down(bounds.lower)}, {round_up(bounds.upper)}] for this analysis"),
+            *_facts(run),
+        ]
+    )
 
 
 @main.command()
@@ -184,5 +192,5 @@ def explain(as_json: bool, **options: Any) -> None:
     warn_of_delta(value, *run.sizes)
 
 
-for _command in (compare, calibrate, plan, sample, keygen, plot, certify, check, beam, explore):
+for _command in (risk, compare, calibrate, plan, sample, keygen, plot, certify, check, record, beam, spark, explore):
     main.add_command(_command)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+import warnings
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,6 +15,7 @@ from ...errors import InvalidArgumentError
 from ..group import Command
 from ..options import (
     INTEGER,
+    FilePath,
     config_option,
     output_options,
     scheme_and_steps,
@@ -28,12 +30,12 @@ if TYPE_CHECKING:
 
 
 @click.command(cls=Command)
-@click.argument("file", type=click.Path(dir_okay=False))
+@click.argument("file", type=FilePath())
 def keygen(file: str) -> None:
     """Write a new key, 32 random bytes, into FILE, for its owner only (mode 0600).
 
-    Use one key for one run, with filet sample --key-file FILE, or in Python with the bytes of the file. An existing file is
-    never replaced.
+    Use one key for one run, with filet sample --key-file FILE, or in Python with the bytes of the
+    file. An existing file is never replaced.
     """
     from ...sampling.keys import write_key_file
 
@@ -49,15 +51,14 @@ _FORMATS = ("jsonl", "csv", "npy")
 @steps_options
 @config_option
 @click.option("--start", type=INTEGER, default=0, help="First step to write.  [default: 0]")
-@click.option(
-    "--key-file", type=click.Path(dir_okay=False), help="File of 16 to 64 secret random bytes, as made by filet keygen."
-)
+@click.option("--key-file", type=FilePath(), help="File of 16 to 64 secret random bytes, as made by filet keygen.")
 @click.option("--key", help="Instead: an integer; for tests, as it shows up in process lists.")
 @click.option(
     "--secure/--no-secure",
     default=True,
     help="AES-256 in counter mode (default), or Philox, which is not cryptographic.",
 )
+@click.option("--records", type=INTEGER, help="True number of records, a secret, where --size is not public.")
 @click.option("--rank", type=INTEGER, help="Write this rank's share of every batch.")
 @click.option("--world-size", type=INTEGER, help="Number of ranks.")
 @click.option("--format", "form", type=click.Choice(_FORMATS), help="[default: from the file name, else jsonl]")
@@ -65,21 +66,28 @@ _FORMATS = ("jsonl", "csv", "npy")
 def sample(form: str | None, output: str | None, force: bool, **options: Any) -> None:
     """Batches of a run, one line a step, for pipelines in any language.
 
-    Every line has max_batch_size entries: the row numbers in ascending order, then -1 for padding. JSON lines look like
-    {"step": 0, "indices": [3, 17, -1]}; CSV has the columns step, 0, 1, ...; npy is one integer matrix. Batches, and
-    their sizes, are secrets of the run.
+    Every line has max_batch_size entries: the row numbers in ascending order, then -1 for padding.
+    JSON lines look like {"step": 0, "indices": [3, 17, -1]}; CSV has the columns step, 0, 1, ...;
+    npy is one integer matrix. Batches, and their sizes, are secrets of the run.
     """
-    from ..._files import whole_file
-
     check_output(output, force)
-    batches = _batches(options)
+    batches, warned = _batches(options)
     form = form or _format_of(output)
     if output is None:
         if form == "npy":
             raise InvalidArgumentError("npy is binary and needs a file; pass --output batches.npy")
         for line in _lines(batches, form, None):
             sys.stdout.write(line)
-        return
+        sys.stdout.flush()
+    else:
+        _write(batches, form, output)
+    for remark in warned:  # after the batches, as errors are one line
+        note(remark)
+
+
+def _write(batches: Batches, form: str, output: str) -> None:
+    from ..._files import whole_file
+
     with whole_file(output, secret=True) as temporary, progress_bar("drawing") as progress:
         if form == "npy":
             _write_npy(batches, temporary, progress)
@@ -89,14 +97,18 @@ def sample(form: str | None, output: str | None, force: bool, **options: Any) ->
     note(f"wrote {output}: {len(batches)} batches, which are secrets of the run")
 
 
-def _batches(options: dict[str, Any]) -> Batches:
+def _batches(options: dict[str, Any]) -> tuple[Batches, list[str]]:
+    """The batches to write, and warnings about their key."""
     scheme, steps = scheme_and_steps(options)
     if (options["rank"] is None) != (options["world_size"] is None):
         raise InvalidArgumentError("rank and world_size go together; pass both or neither")
-    sampler = scheme.sampler(_key(options["key"], options["key_file"]), secure=options["secure"])
+    key = _key(options["key"], options["key_file"])
+    with warnings.catch_warnings(record=True) as warned:  # of keys that can be found by trying
+        warnings.simplefilter("always")
+        sampler = scheme.sampler(key, secure=options["secure"], records=options["records"])
     if options["rank"] is not None:
         sampler = sampler.shard(options["rank"], options["world_size"])
-    return sampler.batches(steps, options["start"])
+    return sampler.batches(steps, options["start"]), [str(remark.message) for remark in warned]
 
 
 def _key(number: str | None, path: str | None) -> bytes | int | None:

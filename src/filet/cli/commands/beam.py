@@ -3,22 +3,17 @@
 from __future__ import annotations
 
 import logging
-import os
 import sys
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
 from ...errors import InvalidArgumentError
 from ..group import Command
-from ..options import INTEGER, config_option, scheme_and_steps, scheme_options, steps_options
+from ..jobs import check_output, job_options, key_handle, warnings_as_notes, write_options
+from ..options import scheme_and_steps
 from ..output import note
 
-if TYPE_CHECKING:
-    from ...integrations.beam_keys import KeyHandle
-
-
-_FORMATS = click.Choice(("parquet", "tfrecord", "avro"))
 _PASS_ON = {"ignore_unknown_options": True}  # Beam's own options, which it checks itself
 
 
@@ -26,29 +21,19 @@ _PASS_ON = {"ignore_unknown_options": True}  # Beam's own options, which it chec
 @click.argument("input")
 @click.argument("output")
 @click.argument("pipeline_options", nargs=-1, type=click.UNPROCESSED)
-@scheme_options
-@steps_options
-@config_option
-@click.option("--start", type=INTEGER, default=0, help="First step to write.  [default: 0]")
-@click.option("--key-file", help="File of 16 to 64 secret bytes (filet keygen), at this path on every worker.")
-@click.option("--key-variable", help="Instead: environment variable of every worker, in hex digits.")
-@click.option("--key-call", help="Instead: module:function, importable on every worker; it returns the key.")
-@click.option("--secure/--no-secure", default=True, help="AES-256 in counter mode (default), or Philox.")
-@click.option("--input-format", type=_FORMATS, help="[default: from INPUT's end]")
-@click.option("--id-field", help="Number the examples by this field, a unique id, not by file and place.")
-@click.option("--format", "form", type=_FORMATS, default="parquet", help="Of the output.  [default: parquet]")
-@click.option("--steps-per-file", type=INTEGER, help="Steps of one output file.  [default: about 16384 rows]")
-@click.option("--rows-per-key", type=INTEGER, default=1024, help="Examples that travel together.  [default: 1024]")
+@job_options
 @click.option("--runner-option", multiple=True, metavar="NAME=VALUE", help="For the runner, past Beam's own checks.")
 @click.option("--force", is_flag=True, help="Replace a finished run in OUTPUT.")
 def beam(input: str, output: str, pipeline_options: tuple[str, ...], force: bool, **options: Any) -> None:
     """Batches of examples that are too large for one machine, by an Apache Beam job.
 
-    INPUT is a pattern of files, such as 'data/*.parquet', or a directory; OUTPUT is a directory. The batches are those of
-    `filet sample` with the same key and options, with their examples: files for ranges of steps, and a manifest, last.
-    They are secrets of the run. Options that are not listed here are Beam's, behind INPUT and OUTPUT: --runner=FlinkRunner,
-    --direct_num_workers=2 --direct_running_mode=multi_processing. Without --runner the job runs here. On a terminal, Beam
-    reports its progress.
+    INPUT is a pattern of files, such as 'data/*.parquet', or a directory; OUTPUT is a directory.
+    The batches are those of `filet sample` with the same key and options, with their examples:
+    files for ranges of steps, and a manifest, last. They are secrets of the run. Where --size is
+    not public, the job counts the examples, and draws as `filet sample` does with --records.
+    Options that are not listed here are Beam's, behind INPUT and OUTPUT: --runner=FlinkRunner,
+    --direct_num_workers=2 --direct_running_mode=multi_processing. Without --runner the job runs
+    here. On a terminal, Beam reports its progress.
 
     Needs Apache Beam: pip install 'filet[beam]'.
     """
@@ -60,42 +45,16 @@ def beam(input: str, output: str, pipeline_options: tuple[str, ...], force: bool
 
     examples = integration.ReadExamples(input, options["input_format"])
     write = integration.WriteBatches(
-        output,
-        scheme,
-        steps,
-        _handle(options),
-        options["start"],
-        format=options["form"],
-        steps_per_file=options["steps_per_file"],
-        secure=options["secure"],
-        rows_per_key=options["rows_per_key"],
+        output, scheme, steps, key_handle(options), options["start"], **write_options(options)
     )
-    if not force and integration.has_manifest(output):
-        raise InvalidArgumentError(f"{output!r} holds a finished run; pass --force to replace it, or another directory")
+    check_output(output, force)
     known = _known(pipeline_options, options["runner_option"])
-    # On a terminal Beam says what it does; elsewhere a failure is the one line that the command prints.
+    # On a terminal Beam says what it does; elsewhere a failure is the one line that the command
+    # prints.
     logging.getLogger("apache_beam").setLevel(logging.INFO if sys.stderr.isatty() else logging.CRITICAL)
-    integration.run_job(examples, write, known, id=options["id_field"])
+    with warnings_as_notes():
+        integration.run_job(examples, write, known, id=options["id_field"])
     note(f"wrote {write.run.steps - write.run.start} steps in {write.run.ranges} files to {output}")
-
-
-def _handle(options: dict[str, Any]) -> KeyHandle:
-    from ...integrations import beam as integration
-
-    kinds: dict[str, Any] = {
-        "key_file": integration.KeyFile,
-        "key_variable": integration.KeyVariable,
-        "key_call": integration.KeyCall,
-    }
-    given = [(kind, options[name]) for name, kind in kinds.items() if options[name] is not None]
-    if len(given) != 1:
-        words = "--key-file, --key-variable or --key-call"
-        raise InvalidArgumentError(f"{'several keys are' if given else 'no key is'} given; pass one of {words}")
-    kind, value = given[0]
-    # Workers may start elsewhere in the file system than this command.
-    value = os.path.abspath(value) if kind is integration.KeyFile and "://" not in value else value
-    handle: KeyHandle = kind(value)
-    return handle
 
 
 def _known(flags: tuple[str, ...], more: tuple[str, ...]) -> Any:

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any, cast
+from typing import IO, TYPE_CHECKING, Any, cast
 
 import click
 
 from ...errors import InvalidArgumentError, MissingExtraError
+from ...showing.answers import describe_run
 from ..group import CANNOT_ANSWER, Command
 from ..options import (
+    FilePath,
     adjacency_option,
     analysis_option,
     budget_options,
@@ -20,10 +22,12 @@ from ..options import (
     run_from,
     run_options,
 )
-from ..output import check_output, describe_run, print_json, print_pairs, progress_bar, warn_of_delta
+from ..output import check_output, print_json, print_pairs, progress_bar, warn_of_delta
 
 if TYPE_CHECKING:
     from ...checking import Verdict
+
+_BYTES_OF_A_CHARACTER = 32  # that a character of JSON may take in memory, such as those of [{},{},{}]
 
 
 @click.command(cls=Command)
@@ -38,8 +42,9 @@ if TYPE_CHECKING:
 def certify(as_json: bool, force: bool, max_seconds: float, max_bytes: float, **options: Any) -> None:
     """Write a certificate of a run: its epsilon, with a proof that others can check.
 
-    The checker's lattice of losses makes epsilon a little larger than that of `filet epsilon`, by 0.1 % (or 1e-4) at most. Nothing
-    secret is in the file. Check it with `filet check`. Needs pip install 'filet[check]'.
+    The checker's lattice of losses makes epsilon a little larger than that of `filet epsilon`, by
+    0.1 % (or 1e-4) at most. Nothing secret is in the file. Check it with `filet check`. Needs pip
+    install 'filet[check]'.
     """
     from ..._files import whole_file
     from ..._numbers import round_up
@@ -59,25 +64,27 @@ def certify(as_json: bool, force: bool, max_seconds: float, max_bytes: float, **
         result = {"epsilon": claim["epsilon"], "uncertified_epsilon": bound, "cost": cost, "file": output}
         print_json("certify", asked, result)
     else:
-        print_pairs([
-            ("epsilon", claim["epsilon"]),
-            ("delta", claim["delta"]),
-            ("adjacency", claim["adjacency"]),
-            ("cost of the lattice", f"{100.0 * cost:.3f} % of epsilon {round_up(bound, 8)}"),
-            ("file", output),
-        ])  # fmt: skip
+        print_pairs(
+            [
+                ("epsilon", claim["epsilon"]),
+                ("delta", claim["delta"]),
+                ("adjacency", claim["adjacency"]),
+                ("cost of the lattice", f"{100.0 * cost:.3f} % of epsilon {round_up(bound, 8)}"),
+                ("file", output),
+            ]
+        )
     warn_of_delta(delta, *run.sizes)
 
 
 @click.command(cls=Command)
-@click.argument("file", type=click.Path(dir_okay=False, allow_dash=True))
+@click.argument("file", type=FilePath(allow_dash=True))
 @budget_options
 @json_option
 def check(file: str, max_seconds: float, max_bytes: float, as_json: bool) -> None:
     """Check a certificate: is its epsilon proven? FILE may be -, standard input.
 
-    Prints what was proven, in words, or why it is refused (exit code 1). The checker uses ball arithmetic and nothing
-    else of filet. Needs pip install 'filet[check]'.
+    Prints what was proven, in words, or why it is refused (exit code 1). The checker uses ball
+    arithmetic and nothing else of filet. Needs pip install 'filet[check]'.
     """
     verdict = _verdict(file, max_seconds, max_bytes)
     if as_json:
@@ -93,15 +100,30 @@ def _verdict(file: str, max_seconds: float, max_bytes: float) -> Verdict:
     try:
         from ...checking import Verdict
         from ...checking import check as judge
-    except ImportError as error:  # the checker knows nothing of filet, so neither of its errors
+    except ImportError as error:  # the checker knows nothing of filet, nor of its errors
         raise MissingExtraError(str(error)) from None
+    from ..._checks import real  # late: it loads NumPy
+
+    seconds = real("max_seconds", max_seconds, remedy="pass the seconds that it may take")
+    size = real("max_bytes", max_bytes, remedy="pass the bytes that it may take")
     try:
         with click.open_file(file, encoding="utf-8") as text:
-            claim = json.load(text)
+            claim = _claim(text, size)
     except OSError as error:
         raise InvalidArgumentError(f"cannot read {file!r}: {error.strerror}; pass a certificate's file") from None
     except (ValueError, RecursionError) as error:
-        return Verdict(False, f"the file is not JSON: {error}", "", "", "", 0.0)
+        return Verdict(False, f"the file is not plain JSON: {error}", "", "", "", 0.0)
     with progress_bar("checking") as bar:
         heard = (lambda share: None) if bar is None else (lambda share: bar(share, ""))
-        return judge(claim, max_seconds=max_seconds, max_bytes=max_bytes, progress=heard)
+        return judge(claim, max_seconds=seconds, max_bytes=size, progress=heard)
+
+
+def _claim(file: IO[str], max_bytes: float) -> Any:
+    """The claim in a file that fits into memory."""
+    from ..._files import plain_json
+
+    most = int(min(max(max_bytes, 0.0) / _BYTES_OF_A_CHARACTER, 1e9))
+    text = file.read(most + 1)
+    if len(text) > most:
+        raise ValueError(f"it has more than {most} characters, and reading them may take more than max_bytes")
+    return plain_json(text)

@@ -18,9 +18,9 @@ from ..output import note
 def explore(port: int | None, no_browser: bool) -> None:
     """See the trade-off in a browser: a page on this machine, for this machine only.
 
-    Moves sliders, draws epsilon, batch sizes, utilization, noise and attacks as they change, plans, and shows the command,
-    the Python lines and the run file of what it shows. Prints its address; Ctrl-C stops it. Needs: pip install
-    'filet[explore]'.
+    Moves sliders, draws epsilon, batch sizes, utilization, noise and attacks as they change, plans,
+    and shows the command, the Python lines and the run file of what it shows. Prints its address;
+    Ctrl-C stops it. Needs: pip install 'filet[explore]'.
     """
     try:
         from ...exploring import serving

@@ -51,18 +51,19 @@ async function patient(view, given, signal) {
  * something moves while a slider is dragged.
  */
 export class Conversation {
-  constructor(view, { begin, part, answer, refusal, hurried = true }) {
-    Object.assign(this, { view, begin, part, answer, refusal, hurried });
+  constructor(view, { begin, part, answer, refusal, renoted, hurried = true }) {
+    Object.assign(this, { view, begin, part, answer, refusal, renoted, hurried });
     this.current = null;
     this.next = null;
     this.asked = "";
   }
 
-  /** Ask, unless it is what has been asked already. */
+  /** Ask, unless it is what has been asked already: then only what the view has to know of the run is new. */
   ask(given, note = {}) {
     const key = JSON.stringify(given);
     if (key === this.asked) {
       Object.assign(this.note ?? {}, note);
+      this.renoted?.();
       return;
     }
     this.asked = key;
@@ -97,8 +98,11 @@ export class Conversation {
       }
     } catch (error) {
       if (this.current !== turn || error.name === "AbortError") return;
-      if (error.status !== 409) this.refusal?.(error instanceof Refusal ? error : new Refusal(offline(error), null, 0), note);
-      this.asked = this.next ? this.asked : "";
+      if (!this.next) {
+        // The refusal of a question that a newer one has outdated says nothing of what the fields hold now.
+        if (error.status !== 409) this.refusal?.(error instanceof Refusal ? error : new Refusal(offline(error), null, 0), note);
+        this.asked = "";
+      }
     }
     if (this.current !== turn) return;
     this.current = null;

@@ -1,6 +1,6 @@
 // What the cap does to batches: their sizes, the rows in use, and the noise that a target takes.
 
-import { Card, FillingCard, extent, policyClass, Rows } from "./cards.js";
+import { Card, FillingCard, extent, policyClass } from "./cards.js";
 import { percent, text, up, whole } from "./format.js";
 
 const exactly = (value) => (typeof value === "number" ? text(value, 6) : String(value));
@@ -13,6 +13,7 @@ export class BatchSizes extends Card {
     super(container, {
       id: "batch-sizes",
       title: "Batch sizes and wasted rows",
+      page: "policies.html",
       caption: "Poisson batches vary in size, the hardware's do not. The shaded stretch, from the mean batch to the cap, is padding: rows that are computed and thrown away. What lies beyond the cap overflows, and the policy repairs it.",
     });
   }
@@ -62,10 +63,6 @@ export class BatchSizes extends Card {
     const often = overflows(marks.overflow_probability);
     this.reading.textContent = x !== null && x !== undefined ? `Chances of exactly ${whole(x)} examples` : `On average ${text(marks.expected_batch_size)} of ${whole(marks.max_batch_size)} rows hold examples; ${often}.`;
   }
-
-  columns() {
-    return this.answered.result.columns;
-  }
 }
 
 /** Rows in use and noise against the cap. */
@@ -74,20 +71,22 @@ export class Utilization extends FillingCard {
     super(container, {
       id: "utilization",
       title: "Rows in use and noise",
+      page: "planning.html",
       caption: "At the same epsilon and sampling rate: a smaller B wastes fewer rows (above), but cut batches need more noise for each example (below). The star is what the planner would do at your B, with a sampling rate of its own choice.",
       pictures: 2,
     });
+    this.column = "max_batch_size";
   }
 
   begin(given, note) {
-    super.begin();
-    this.coming = { rows: new Rows("max_batch_size"), best: {}, note, given };
+    super.begin(given, note);
+    this.coming.best = {};
   }
 
   part(part) {
     if ("best" in part) this.coming.best[part.best] = part.option;
     else this.coming.rows.merge(part);
-    this.grown(this.coming.rows.points("effective_noise_reject").length > 0);
+    this.grown(this.coming.rows.known("effective_noise_reject").length > 0);
   }
 
   show() {
@@ -96,10 +95,11 @@ export class Utilization extends FillingCard {
     if (!caps.length) return;
     const x = { label: "hardware batch B (rows)", range: [caps[0], Math.max(caps.at(-1), caps[0] + 1)], format: (value) => text(value, 6) };
     const here = { type: "vertical", x: note.max_batch_size, label: `B = ${whole(note.max_batch_size)}`, low: true };
-    const star = (name) => ["truncate", "reject"].filter((policy) => best[policy]).map((policy) => ({ type: "point", shape: "star", x: note.max_batch_size, y: best[policy][name], cls: policyClass(policy) }));
-    const lines = (name) => ["truncate", "reject"].map((policy) => ({ type: "line", points: rows.points(`${name}_${policy}`), cls: policyClass(policy) }));
-    const noises = ["truncate", "reject"].flatMap((policy) => [...rows.points(`effective_noise_${policy}`).map(([, value]) => value), best[policy]?.effective_noise ?? NaN]).filter(Number.isFinite);
-    const used = ["truncate", "reject"].flatMap((policy) => rows.points(`utilization_${policy}`).map(([, value]) => value));
+    const policies = ["truncate", "reject"].filter((policy) => rows.known(`utilization_${policy}`).length); // a size that is not public has one
+    const star = (name) => policies.filter((policy) => best[policy]).map((policy) => ({ type: "point", shape: "star", x: note.max_batch_size, y: best[policy][name], cls: policyClass(policy) }));
+    const lines = (name) => policies.map((policy) => ({ type: "line", points: rows.points(`${name}_${policy}`), cls: policyClass(policy) }));
+    const noises = policies.flatMap((policy) => [...rows.points(`effective_noise_${policy}`).map(([, value]) => value), best[policy]?.effective_noise ?? NaN]).filter(Number.isFinite);
+    const used = policies.flatMap((policy) => rows.points(`utilization_${policy}`).map(([, value]) => value)).filter(Number.isFinite);
     const least = Math.max(0, 1 - 1.25 * (1 - Math.min(...used, 0.98)));
     this.images[0].show({
       id: `${this.id}-rows`, height: 310, x: { ...x, label: "" }, cursor: caps,
@@ -120,18 +120,24 @@ export class Utilization extends FillingCard {
       const row = rows.map.get(cap ?? note.max_batch_size);
       return row?.[name] === undefined || row[name] === null ? "" : round(row[name]);
     };
-    this.explain(["truncate", "reject"].map((policy) => {
+    const found = best[note.overflow];
+    this.explain(policies.map((policy) => {
       const [used, noise] = [at(`utilization_${policy}`, (value) => percent(value)), at(`effective_noise_${policy}`, (value) => up(value, 3))];
       return { kind: "line", cls: policyClass(policy), label: `${policy}: rows in use, noise`, value: (cap) => [used(cap), noise(cap)].filter(Boolean).join(", ") };
-    }).concat({ kind: "star", cls: policyClass(note.overflow), label: "planner's optimum at your B" }));
-    const found = best[note.overflow];
+    }).concat(found ? { kind: "star", cls: policyClass(note.overflow), label: "planner's optimum at your B" } : []));
     this.reading.textContent = found
       ? `Planner, ${note.overflow}: mean draw ${text(found.sampling_probability * found.dataset_size)}, noise multiplier ${up(found.noise_multiplier, 4)}, ${percent(found.utilization)} of the rows in use, ${up(found.effective_noise, 3)} noise per example.`
-      : "";
+      : note.overflow in best ? `The planner has no run of policy ${note.overflow} and size ${note.size} for this target.` : "";
     this.about = `${note.about}; at epsilon ${exactly(this.current.given.epsilon)}`;
   }
 
   columns() {
-    return this.current.rows.columns();
+    const columns = super.columns();
+    for (const [policy, option] of Object.entries(this.answered.result.best)) {
+      for (const name of ["sampling_probability", "noise_multiplier", "utilization", "effective_noise"]) {
+        columns[`planner_${name}_${policy}`] = columns.max_batch_size.map((cap) => (cap === this.current.note.max_batch_size ? option?.[name] : null));
+      }
+    }
+    return columns;
   }
 }

@@ -2,7 +2,9 @@
 
 import { Picture, shape } from "./chart.js";
 import { download } from "./download.js";
-import { element } from "./fields.js";
+import { element } from "./elements.js";
+import { number } from "./format.js";
+import { help, link, meaning } from "./help.js";
 
 const FORMS = ["png", "svg", "csv", "json"];
 
@@ -13,6 +15,7 @@ export const extent = (values) => [Math.min(...values), Math.max(...values)];
 /** A sample of how something is drawn, for the legend. */
 export function swatch(kind, cls) {
   const drawn = {
+    none: () => "",
     line: () => shape("line", { x1: 1, x2: 25, y1: 7, y2: 7, class: `line ${cls}` }),
     area: () => shape("rect", { x: 1, y: 2, width: 24, height: 10, class: `area ${cls}` }),
     span: () => shape("rect", { x: 1, y: 2, width: 24, height: 10, class: `span ${cls}` }),
@@ -24,7 +27,7 @@ export function swatch(kind, cls) {
 }
 
 export class Card {
-  constructor(container, { id, title, caption, wide = false, pictures = 1 }) {
+  constructor(container, { id, title, caption, page, topic, wide = false, pictures = 1 }) {
     Object.assign(this, { id, title });
     const saves = element("div", { class: "saves", role: "group", "aria-label": `Download: ${title}` });
     this.buttons = FORMS.map((form) => {
@@ -33,12 +36,13 @@ export class Card {
       return button;
     });
     saves.append(...this.buttons);
-    this.caption = element("p", { class: "caption" }, caption);
+    this.caption = element("p", { class: "caption" }, `${caption} `, link(page, "Read more"));
+    const heading = element("div", { class: "heading" }, element("h2", { id: `title-${id}` }, title), ...(topic ? [help(topic)] : []));
     this.figure = element("figure", {});
     this.key = element("ul", { class: "legend", "aria-label": `Values: ${title}` });
     this.reading = element("p", { class: "reading" });
     this.root = element("section", { class: `card${wide ? " wide" : ""}`, id: `view-${id}`, "aria-labelledby": `title-${id}` },
-      element("header", {}, element("h2", { id: `title-${id}` }, title), saves), this.caption, this.figure, this.key, this.reading);
+      element("header", {}, heading, saves), this.caption, this.figure, this.key, this.reading);
     container.append(this.root);
     this.images = Array.from({ length: pictures }, () => {
       const holder = element("div", { class: "holder" });
@@ -54,12 +58,21 @@ export class Card {
   /** A new question: what is shown is old until the first new part comes. */
   begin() {
     this.root.dataset.state = "waiting";
-    this.problem = "";
+    this.saveable(true, false);
   }
 
   fresh(whole) {
     this.root.dataset.state = whole ? "whole" : "filling";
-    for (const button of this.buttons) button.disabled = false;
+    this.drawn = true;
+    this.saveable(true, whole);
+  }
+
+  /** Pictures may be saved once something is drawn, numbers once all of them are there. */
+  saveable(pictures, numbers) {
+    for (const button of this.buttons) {
+      const form = button.dataset.form;
+      button.disabled = !(this.drawn && (form === "png" || form === "svg" ? pictures : numbers));
+    }
   }
 
   /** There is nothing to draw, for a reason. */
@@ -80,8 +93,8 @@ export class Card {
     this.key.replaceChildren(
       ...entries.map((entry) => {
         entry.shown = element("output", {});
-        entry.swatch = swatch(entry.kind, entry.cls);
-        return element("li", {}, entry.swatch, element("span", {}, entry.label), entry.shown);
+        entry.swatch = swatch(entry.kind ?? "none", entry.cls);
+        return element("li", { title: meaning(entry.word) }, entry.swatch, element("span", {}, entry.label), entry.shown);
       }),
     );
     this.read(this.at ?? null);
@@ -102,7 +115,12 @@ export class Card {
   }
 
   data() {
-    return this.answered ?? { schema: `filet.${this.id}.v1`, result: { columns: this.columns() } };
+    return this.answered;
+  }
+
+  /** The columns of the answer, with those that tell the run: a file that stands for itself. */
+  columns() {
+    return tidy(this.answered.inputs, this.answered.result.columns);
   }
 
   assumptions() {
@@ -112,8 +130,13 @@ export class Card {
 
 /** A view that fills in: parts are gathered in `coming`, which takes the place of the old picture once there is enough of it. */
 export class FillingCard extends Card {
+  begin(given, note) {
+    super.begin();
+    this.coming = { rows: new Rows(this.column), whole: false, note, given };
+  }
+
   grown(enough) {
-    if (!enough && this.current) return;
+    if (!enough) return;
     this.current = this.coming;
     this.show();
     this.fresh(false);
@@ -121,10 +144,20 @@ export class FillingCard extends Card {
 
   answer(answer) {
     this.answered = answer;
+    this.coming.whole = true;
     this.current = this.coming; // also where too few parts came to be shown before
     this.show();
     this.fresh(true);
   }
+}
+
+/** Columns, and beside them those that tell the run, each with one value: a file that stands for itself. */
+export function tidy(inputs, columns) {
+  const { phases, ...rest } = inputs;
+  const plain = Object.entries({ ...rest, ...phases?.[0] }).map(([name, value]) => [name, Array.isArray(value) ? value.join(" ") : value]);
+  const constant = plain.filter(([name, value]) => (value === null || typeof value !== "object") && !(name in columns));
+  const length = Math.max(...Object.values(columns).map((column) => column.length));
+  return { ...columns, ...Object.fromEntries(constant.map(([name, value]) => [name, Array(length).fill(value)])) };
 }
 
 /** Rows that come in any order, by their key. */
@@ -132,6 +165,11 @@ export class Rows {
   constructor(key) {
     this.key = key;
     this.map = new Map();
+  }
+
+  /** The keys that rows will come for: a line is not drawn across those that are still to come. */
+  expect(keys) {
+    for (const key of keys) this.merge({ [this.key]: key });
   }
 
   merge(row) {
@@ -142,14 +180,13 @@ export class Rows {
     return [...this.map.values()].sort((a, b) => a[this.key] - b[this.key]);
   }
 
-  /** [key, value] of every row that has the value. */
-  points(name, convert = Number) {
-    return this.sorted().filter((row) => row[name] !== undefined && row[name] !== null).map((row) => [row[this.key], convert(row[name])]);
+  /** [key, value] of every row; NaN, where a line breaks, for values that are not known. */
+  points(name, convert = number) {
+    return this.sorted().map((row) => [row[this.key], convert(row[name])]);
   }
 
-  columns() {
-    const rows = this.sorted();
-    const names = [...new Set(rows.flatMap((row) => Object.keys(row)))];
-    return Object.fromEntries(names.map((name) => [name, rows.map((row) => row[name] ?? null)]));
+  /** [key, value] of the rows that have the value, whatever lies between them. */
+  known(name) {
+    return this.points(name).filter(([, value]) => !Number.isNaN(value));
   }
 }

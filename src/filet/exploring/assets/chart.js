@@ -68,11 +68,13 @@ const LAYERS = {
     });
   },
   line(layer, x, y) {
-    const dot = ([a, b]) => shape("circle", { cx: x(a), cy: y(b), r: 2, class: `dot ${layer.cls}` });
     return pieces(layer.points).flatMap((piece) => [
       ...(piece.length > 1 ? [shape("path", { d: path(piece, x, y), class: `line ${layer.cls}` })] : []),
-      ...(piece.length === 1 || layer.dots ? piece.map(dot) : []),
+      ...(piece.length === 1 || layer.dots ? LAYERS.dots({ ...layer, points: piece }, x, y) : []),
     ]);
+  },
+  dots(layer, x, y) {
+    return layer.points.filter(finite).map(([a, b]) => shape("circle", { cx: x(a), cy: y(b), r: 2, class: `dot ${layer.cls}` }));
   },
   polygon(layer, x, y) {
     const points = layer.points.filter(finite);

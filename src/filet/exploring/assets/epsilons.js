@@ -1,8 +1,9 @@
 // Epsilon now and against the cap, for every policy and analysis.
 
-import { Card, FillingCard, policyClass, Rows } from "./cards.js";
+import { Card, FillingCard, policyClass, tidy } from "./cards.js";
 import { scale, shape, ticks } from "./chart.js";
 import { down, number, percent, text, up, whole } from "./format.js";
+import { meaning } from "./help.js";
 
 const KINDS = [
   ["truncate", "union", "truncate, union bound", "s-union"],
@@ -12,21 +13,32 @@ const KINDS = [
   ["reject", "refined", "reject", "s-reject"],
 ];
 
+/** What is compared is every policy, and only a public size has them all. */
+const compared = (note) => (note.size === "public" ? "" : ` Drawn for a public number of records; the epsilon at the top is for size ${note.size}.`);
+
 /** Epsilon of every policy and analysis, now. */
 export class Comparison extends Card {
   constructor(container) {
     super(container, {
       id: "compare",
       title: "What each analysis proves",
+      page: "accounting.html#analyses",
+      topic: "analyses",
       caption: "The same run, priced by every policy and analysis; shorter is better. The solid part of a bar is lost for certain: an explicit attack proves it. The pale part is what the analysis cannot rule out. No cap is plain Poisson sampling, for comparison.",
     });
     this.rows = [];
   }
 
+  begin(given, note) {
+    super.begin();
+    this.coming = [];
+    this.note = note;
+  }
+
   part(part) {
     const { row, ...rest } = part;
-    if (this.root.dataset.state === "waiting") this.rows = [];
-    this.rows[row] = rest;
+    this.coming[row] = rest;
+    this.rows = this.coming;
     this.show();
     this.fresh(false);
   }
@@ -44,6 +56,7 @@ export class Comparison extends Card {
     const attacks = Object.fromEntries(rows.filter((row) => row.analysis === "attack").map((row) => [row.policy, row.value]));
     const bars = rows.filter((row) => row.analysis !== "attack").map((row) => ({
       name: row.policy === "no cap" ? "no cap" : row.policy === "reject" ? "reject" : `truncate, ${row.analysis}`,
+      word: row.policy === "truncate" ? row.analysis : row.policy,
       value: row.value,
       attack: attacks[row.policy],
       cls: row.policy === "no cap" ? "s-free" : row.policy === "reject" ? "s-reject" : `s-${row.analysis}`,
@@ -55,12 +68,16 @@ export class Comparison extends Card {
       { kind: "bar", cls: "s-any", label: "proven lost (attack)" },
       { kind: "bar", cls: "s-any slack", label: "not ruled out" },
     ]);
-    this.reading.textContent = lesson(bars);
+    this.reading.textContent = lesson(bars) + compared(this.note);
+    this.about = this.note.about;
   }
 
   columns() {
-    const rows = this.rows.filter(Boolean);
-    return { policy: rows.map((row) => row.policy), analysis: rows.map((row) => row.analysis), epsilon: rows.map((row) => Object.values(row.epsilon)[0]) };
+    const { inputs, result } = this.answered;
+    const rows = result.flatMap(({ epsilon, ...row }) => Object.entries(epsilon).map(([adjacency, value]) => ({ ...row, adjacency, epsilon: value })));
+    const { adjacency: _, ...rest } = inputs;
+    const columns = Object.fromEntries(Object.keys(rows[0]).map((name) => [name, rows.map((row) => row[name])]));
+    return tidy({ ...rest }, columns);
   }
 }
 
@@ -95,7 +112,7 @@ function drawBars(svg, spec, width) {
     const solid = bar.attack > 0 ? Math.min(x(bar.attack), end) : left;
     const extra = Number.isFinite(bar.value) ? "" : " endless";
     return [
-      shape("text", { x: left - 8, y: y + 13, "text-anchor": "end", class: "name" }, bar.name),
+      shape("text", { x: left - 8, y: y + 13, "text-anchor": "end", class: "name" }, shape("title", {}, meaning(bar.word) ?? ""), bar.name),
       shape("rect", { x: left, y, width: Math.max(0, end - left), height: 17, rx: 2, class: `bar slack ${bar.cls}${extra}` }),
       shape("rect", { x: left, y, width: Math.max(0, solid - left), height: 17, rx: 2, class: `bar ${bar.cls}` }),
       shape("text", { x: right + 8, y: y + 13, class: "value" }, up(bar.value)),
@@ -121,26 +138,25 @@ export class EpsilonCap extends FillingCard {
     super(container, {
       id: "epsilon-cap",
       title: "Epsilon against the cap",
-      caption: "How much head-room does privacy need? To the right batches rarely overflow and every line meets plain Poisson sampling; to the left caps save rows, and the analyses part. The band is where the truth lies: below the proven bound, above the best known attack. Lines join computed points; those of the attack are dots.",
+      page: "policies.html",
+      topic: "analyses",
+      caption: "How much head-room does privacy need? To the right batches rarely overflow and every line meets plain Poisson sampling; to the left caps save rows, and the analyses part. The band is where the truth lies: below the proven bound, above the best known attack. Lines join neighbouring caps that are computed; the attack is computed at a few, the dots.",
       wide: true,
     });
-  }
-
-  begin(given, note) {
-    super.begin();
-    this.coming = { rows: new Rows("max_batch_size"), note };
+    this.column = "max_batch_size";
   }
 
   part(part) {
-    if ("no_cap" in part) this.coming.free = number(part.no_cap);
+    if ("caps" in part) this.coming.rows.expect(part.caps);
+    else if ("no_cap" in part) this.coming.free = number(part.no_cap);
     else this.coming.rows.merge(part);
-    this.grown(this.coming.rows.map.size >= 3);
+    this.grown(this.coming.rows.known("epsilon_truncate_refined").length >= 3);
   }
 
   show() {
-    const { rows, note, free } = this.current;
-    const lines = KINDS.map(([policy, analysis, label, cls]) => ({ label, cls, name: `epsilon_${policy}_${analysis}` }));
-    const values = lines.flatMap((line) => rows.points(line.name, number).map(([, value]) => value)).filter((value) => Number.isFinite(value) && value > 0);
+    const { rows, note, free, whole: complete } = this.current;
+    const lines = KINDS.map(([policy, analysis, label, cls]) => ({ label, cls, word: policy === "reject" ? policy : analysis, name: `epsilon_${policy}_${analysis}` }));
+    const values = lines.flatMap((line) => rows.points(line.name).map(([, value]) => value)).filter((value) => Number.isFinite(value) && value > 0);
     if (!values.length) {
       const some = rows.sorted().some((row) => number(row.epsilon_truncate_refined) === 0);
       this.empty(some ? "Epsilon is 0 at these caps: there is nothing to draw." : "No finite epsilon is known at these caps.");
@@ -149,7 +165,9 @@ export class EpsilonCap extends FillingCard {
     const caps = rows.sorted().map((row) => row.max_batch_size);
     const low = Math.min(...values);
     const attack = `epsilon_${note.overflow}_attack`;
-    const band = between(rows.points(attack, number), rows.points(`epsilon_${note.overflow}_refined`, number));
+    // The attack is computed at some of the caps only, by design: what lies between them is filled once all of those are there.
+    const dots = rows.known(attack);
+    const band = complete ? between(dots, rows.known(`epsilon_${note.overflow}_refined`)) : [];
     const floor = Math.min(low, ...band.map(([, one]) => one)) * 0.94;
     const spread = caps.length > 1 ? 0.02 * (caps.at(-1) - caps[0]) : 1;
     this.images[0].show({
@@ -161,8 +179,8 @@ export class EpsilonCap extends FillingCard {
       layers: [
         { type: "area", points: band, cls: policyClass(note.overflow) },
         { type: "horizontal", y: free, cls: "s-free" },
-        ...lines.map((line) => ({ type: "line", points: rows.points(line.name, number), cls: line.cls })),
-        { type: "line", points: rows.points(attack, number), cls: "s-attack", dots: true },
+        ...lines.map((line) => ({ type: "line", points: rows.points(line.name), cls: line.cls })),
+        { type: complete ? "line" : "dots", points: dots, cls: "s-attack", dots: true },
         { type: "vertical", x: note.max_batch_size, label: `B = ${whole(note.max_batch_size)}` },
       ],
       cursor: caps,
@@ -172,20 +190,22 @@ export class EpsilonCap extends FillingCard {
       return row && name in row ? round(number(row[name])) : "";
     };
     this.explain([
-      { kind: "line", cls: "s-free", label: "no cap", value: () => up(free) },
-      ...lines.map((line) => ({ kind: "line", cls: line.cls, label: line.label, value: at(line.name, up) })),
+      { kind: "line", cls: "s-free", label: "no cap", word: "no cap", value: () => up(free) },
+      ...lines.map((line) => ({ kind: "line", cls: line.cls, label: line.label, word: line.word, value: at(line.name, up) })),
       { kind: "area", cls: policyClass(note.overflow), label: `truth for ${note.overflow}` },
-      { kind: "line", cls: "s-attack", label: "best known attack", value: at(attack, down) },
+      { kind: "line", cls: "s-attack", label: "best known attack", word: "attack", value: at(attack, down) },
     ]);
     this.about = note.about;
   }
 
   read(x) {
     super.read(x);
-    this.reading.textContent = x === null || x === undefined ? "Values at your B; point at the picture, or use the arrow keys on it, for others." : `Values at B = ${whole(x)}`;
+    const at = x === null || x === undefined ? "Values at your B; point at the picture, or use the arrow keys on it, for others." : `Values at B = ${whole(x)}.`;
+    this.reading.textContent = at + (this.current ? compared(this.current.note) : "");
   }
 
   columns() {
-    return this.current.rows.columns();
+    const columns = super.columns();
+    return { ...columns, epsilon_no_cap: columns.max_batch_size.map(() => this.answered.result.marks.no_cap) };
   }
 }

@@ -1,12 +1,14 @@
 // The inputs: a logarithmic slider and an exact text field for each number, choices for the rest, and errors where they belong.
 
+import { element } from "./elements.js";
 import { exact, whole } from "./format.js";
+import { help, meaning } from "./help.js";
 
 const STEPS = 2000; // positions of a slider
 
 /** Every number of a run: its words, the range of its slider (text fields take any value), and its digits. */
 const NUMBERS = {
-  dataset_size: { label: "Dataset size", hint: "examples, public", range: () => [100, 1e9], whole: true },
+  dataset_size: { label: "Dataset size", hint: "examples", range: () => [100, 1e9], whole: true },
   poisson_batch_size: { label: "Poisson batch", hint: "mean, before the cap", range: (s) => [1, clamp(s.number("dataset_size"), 10, 1e6)], digits: 4 },
   sampling_probability: { label: "Sampling probability", hint: "chance to join a batch", range: () => [1e-6, 1], digits: 4 },
   max_batch_size: { label: "Hardware batch B", hint: "the cap: rows of a batch", range: caps, whole: true },
@@ -30,23 +32,16 @@ function caps(state) {
   return [Math.max(1, mean / 3), Math.max(4, Math.min(mean * 3, clamp(state.number("dataset_size"), 4, 1e9)))];
 }
 
-/** An HTML element. */
-export function element(name, attributes = {}, ...children) {
-  const made = document.createElement(name);
-  for (const [key, value] of Object.entries(attributes)) if (value !== undefined) made.setAttribute(key, value);
-  made.append(...children);
-  return made;
-}
-
 export class Fields {
-  constructor(container, state, onChange, onExchange) {
-    Object.assign(this, { state, onChange, onExchange });
+  /** `choices`: the words that the library takes for each choice. */
+  constructor(container, state, choices, onChange, onExchange) {
+    Object.assign(this, { state, choices, onChange, onExchange });
     this.parts = {};
     container.append(
-      this.number("dataset_size"), this.pair("rate", "Sampling"), this.number("max_batch_size"),
-      this.choice("overflow", "Overflow policy", { truncate: "truncate", reject: "reject" }, "what happens to a larger batch"),
+      this.number("dataset_size"), this.choice("size", "Is the size public?", "which sizes epsilon holds for"), this.pair("rate", "Sampling"), this.number("max_batch_size"),
+      this.choice("overflow", "Overflow policy", "what happens to a larger batch"),
       this.pair("goal", "Privacy"), this.pair("length", "Length"), this.number("delta"),
-      this.choice("adjacency", "Adjacency", { "zero-out": "zero-out", "add-remove": "add-remove", "replace-one": "replace-one" }, "which data sets are neighbours"),
+      this.choice("adjacency", "Adjacency", "which data sets are neighbours"),
     );
     this.update();
   }
@@ -68,24 +63,25 @@ export class Fields {
   /** Two names for one thing, of which one is in use. */
   pair(pair, title) {
     const names = PAIRED[pair];
-    const buttons = this.segments(pair, title, Object.fromEntries(names), (name) => this.onExchange(pair, name));
+    const buttons = this.segments(pair, title, names, (name) => this.onExchange(pair, name));
     return element("div", { class: "pair" }, buttons, ...names.map(([name]) => this.number(name)));
   }
 
-  choice(name, title, options, hint) {
+  choice(name, title, hint) {
+    const options = this.choices[name].map((word) => [word, word]);
     const buttons = this.segments(name, title, options, (value) => this.set(name, value, null));
     const error = element("p", { id: `${name}-error`, class: "error", role: "alert" });
     this.parts[name] = { error, row: buttons };
-    return element("div", { class: "choice", "data-name": name }, element("span", { class: "title", "aria-hidden": "true" }, title), element("span", { class: "hint" }, hint), buttons, error);
+    return element("div", { class: "choice", "data-name": name }, element("div", { class: "title" }, element("span", { "aria-hidden": "true" }, title), help(name)), element("span", { class: "hint" }, hint), buttons, error);
   }
 
   /** A group of radio buttons that looks like one control. */
   segments(name, title, options, onPick) {
     const group = element("div", { class: "segments", role: "radiogroup", "aria-label": title });
-    for (const [value, label] of Object.entries(options)) {
+    for (const [value, label] of options) {
       const input = element("input", { type: "radio", name: `${name}-choice`, id: `${name}-${value}`, value });
       input.addEventListener("change", () => onPick(value));
-      group.append(input, element("label", { for: `${name}-${value}` }, label));
+      group.append(input, element("label", { for: `${name}-${value}`, title: meaning(value) }, label));
     }
     return group;
   }

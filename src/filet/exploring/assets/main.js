@@ -3,18 +3,20 @@
 import { Conversation } from "./api.js";
 import { BatchSizes, Utilization } from "./batches.js";
 import { Comparison, EpsilonCap } from "./epsilons.js";
-import { element, Fields } from "./fields.js";
+import { element } from "./elements.js";
+import { Fields } from "./fields.js";
 import { down, exact, percent, text, up, whole } from "./format.js";
 import { Planner } from "./plan.js";
-import { Profile, TradeOff } from "./promises.js";
+import { Profile, Risk, TradeOff } from "./promises.js";
 import { recipes } from "./reproduce.js";
-import { State } from "./state.js";
+import { START, State } from "./state.js";
 
 const $ = (id) => document.getElementById(id);
-const presets = await (await fetch("presets.json")).json();
+const [presets, choices] = await Promise.all(["presets.json", "choices.json"].map(async (name) => (await fetch(name)).json()));
 const state = new State({ ...presets[0].run, ...State.fromHash(location.hash) });
 const known = { noise: null, epsilon: null, attack: null, marks: null }; // what has been computed for the state
-let timers = {};
+const timers = {};
+let planWanted = false; // as soon as epsilon is known
 
 const views = $("views");
 const sizes = new BatchSizes(views);
@@ -23,12 +25,14 @@ const caps = new EpsilonCap(views);
 const rows = new Utilization(views);
 const profile = new Profile(views);
 const attacker = new TradeOff(views);
+const person = new Risk(views);
 
 const handlers = (card) => ({
   begin: (given, note) => card.begin(given, note),
   part: (part, note) => card.part?.(part, note),
   answer: (answer, note) => card.answer(answer, note),
   refusal: (error) => card.refusal(error),
+  renoted: () => card.drawn && card.show?.(),
 });
 const talks = {
   compare: new Conversation("compare", handlers(comparison)),
@@ -36,12 +40,14 @@ const talks = {
   utilization: new Conversation("utilization", handlers(rows)),
   "delta-epsilon": new Conversation("delta-epsilon", handlers(profile)),
   "trade-off": new Conversation("trade-off", handlers(attacker)),
+  risk: new Conversation("risk", handlers(person)),
 };
 const sizesTalk = new Conversation("batch-sizes", {
   begin: () => sizes.begin(),
   answer(answer, note) {
     known.marks = answer.result.marks;
     sizes.answer(answer, note);
+    if (outdated(note)) sizes.begin();
     facts();
   },
   refusal: refuse,
@@ -49,8 +55,8 @@ const sizesTalk = new Conversation("batch-sizes", {
 });
 const now = new Conversation("epsilon", {
   begin: () => ($("now").dataset.state = "waiting"),
-  part: (part, note) => spent(part, note),
-  answer: (answer, note) => spent(answer.result, note),
+  part: (part, note) => spent(part, part.holds_for, note),
+  answer: (answer, note) => spent(answer.result, answer.inputs.guarantee.holds_for, note),
   refusal: refuse,
   hurried: false,
 });
@@ -66,7 +72,7 @@ const noise = new Conversation("calibrate", {
   refusal: refuse,
 });
 
-const fields = new Fields($("fields"), state, () => changed(), (pair, name) => {
+const fields = new Fields($("fields"), state, choices, () => changed(), (pair, name) => {
   state.exchange(pair, name, { noise_multiplier: known.noise && Number(up(known.noise, 5)), epsilon: known.epsilon && Number(up(known.epsilon, 4).replaceAll(",", "")) });
   fields.update();
   changed();
@@ -74,12 +80,12 @@ const fields = new Fields($("fields"), state, () => changed(), (pair, name) => {
 const planner = new Planner($("planning"), (option) => {
   state.load({
     dataset_size: option.dataset_size, sampling_probability: option.sampling_probability, max_batch_size: option.max_batch_size,
-    overflow: option.overflow, noise_multiplier: option.noise_multiplier, steps: option.steps,
+    size: option.size ?? START.size, overflow: option.overflow, noise_multiplier: option.noise_multiplier, steps: option.steps,
   });
   fields.update();
   changed();
   $("announce").textContent = `The fields show option ${option.name} now.`;
-});
+}, () => (planWanted = false));
 
 /** After a pause, at most once in a while: what is under way goes on until then. */
 function later(name, pause, action) {
@@ -87,16 +93,21 @@ function later(name, pause, action) {
   timers[name] = setTimeout(action, pause);
 }
 
+/** The address of the page says what its fields say. */
+function writeAddress() {
+  history.replaceState(null, "", state.toHash());
+}
+
 /** Something has been moved or typed. */
 function changed() {
-  later("url", 150, () => history.replaceState(null, "", state.toHash()));
+  later("url", 150, writeAddress);
   const run = state.run();
   marked();
+  noise.stop(); // what is under way is about an older run, and must not answer for this one
   if (state.use.goal === "epsilon") {
     if (known.noise > 0) account(true);
     later("noise", 60, () => noise.ask(run));
   } else {
-    noise.stop();
     clearTimeout(timers.noise);
     known.noise = run.noise_multiplier;
     account(false);
@@ -121,7 +132,7 @@ function account(rough) {
   const { noise_multiplier: _, ...scheme } = run;
   sizesTalk.ask(scheme, note);
   const ask = () => {
-    const { overflow, ...both } = run;
+    const { overflow, size, ...both } = run; // every policy, which only a public size has
     talks.compare.ask(both, note);
     talks["epsilon-cap"].ask(both, note);
     talks["delta-epsilon"].ask(run, note);
@@ -131,6 +142,7 @@ function account(rough) {
   latest = ask;
   later("slow", 350, () => {
     talks["trade-off"].ask(run, note);
+    talks.risk.ask(run, note);
     usage();
   });
 }
@@ -139,8 +151,11 @@ let latest = () => {};
 /** What a view has to know of the run that it shows. */
 function noted(run, rough) {
   const words = Object.entries(run).map(([name, value]) => `${name} ${exact(value)}`);
-  return { overflow: run.overflow, max_batch_size: run.max_batch_size, delta: run.delta, about: words.join(", "), rough };
+  return { dataset_size: run.dataset_size, size: run.size, overflow: run.overflow, max_batch_size: run.max_batch_size, delta: run.delta, about: words.join(", "), rough, fields: JSON.stringify(state.run()) };
 }
+
+/** True of an answer that came after the fields had changed again: it is shown, but as an old one. */
+const outdated = (note) => note.fields !== JSON.stringify(state.run());
 
 /** Utilization is drawn at one epsilon: the target, or what the run costs. */
 function usage() {
@@ -155,25 +170,37 @@ function usage() {
   talks.utilization.ask({ ...rest, epsilon }, noted(run, false));
 }
 
-/** An epsilon has come. */
-function spent(result, note) {
+/** An epsilon has come, and for which numbers of records it holds. */
+function spent(result, holdsFor, note) {
   const value = result.epsilon === "inf" ? Infinity : result.epsilon;
-  if (!note.rough) {
-    fields.accept(); // a first look at a target says nothing of whether it can be met
+  const current = !note.rough && !outdated(note);
+  if (current) {
+    fields.accept(); // a first look at a target says nothing of whether it can be met, nor does an old answer
     $("refusal").hidden = true;
   }
-  $("now").dataset.state = note.rough ? "rough" : "whole";
+  $("now").dataset.state = note.rough ? "rough" : current ? "whole" : "waiting";
   known.attack = result.attack_epsilon;
   if (known.epsilon !== value) {
     known.epsilon = value;
     later("usage", 350, usage);
   }
   $("epsilon-value").textContent = up(value);
-  $("epsilon-words").textContent = `at delta ${exact(note.delta)}, ${state.values.adjacency}, ${note.overflow}`;
+  $("epsilon-words").textContent = `at delta ${exact(note.delta)}, ${state.values.adjacency}, ${note.overflow}; for ${holdsFor}`;
+  warn(note);
   facts();
   reproduce();
-  planner.outdate(planQuestion());
+  if (current && planWanted) {
+    planWanted = false;
+    planner.ask(planQuestion());
+  } else if (current) planner.outdate(planQuestion());
   later("announce", 900, () => ($("announce").textContent = `Epsilon is at most ${up(value)}.`));
+}
+
+/** A delta that is too large to mean much is answered with a notice, as at the prompt. */
+function warn({ delta, dataset_size }) {
+  const large = delta * dataset_size > 1;
+  $("delta-notice").hidden = !large;
+  $("delta-notice").textContent = large ? `Delta ${exact(delta)} is above 1 / dataset size = ${down(1 / dataset_size, 2)}: publishing some examples as they are would pass. Choose a smaller delta.` : "";
 }
 
 /** Small numbers beside the large one. */
@@ -198,9 +225,12 @@ function refuse(error) {
   if (!placed) $("refusal").textContent = error.message;
   if (known.epsilon === null) $("epsilon-words").textContent = "not computed: a value has to be mended first";
   for (const talk of [now, ...Object.values(talks)]) talk.stop();
-  clearTimeout(timers.curves);
+  for (const name of ["curves", "slow", "usage"]) clearTimeout(timers[name]);
   timers.curves = null;
-  clearTimeout(timers.slow);
+  if (planWanted) {
+    planWanted = false;
+    planner.stop("not planned: a value has to be mended first");
+  }
 }
 
 function reproduce() {
@@ -210,7 +240,7 @@ function reproduce() {
 
 function planQuestion() {
   const epsilon = state.use.goal === "epsilon" ? state.number("epsilon") : Number(up(known.epsilon, 4).replaceAll(",", ""));
-  const steps = known.marks?.steps ?? state.number("steps");
+  const steps = state.steps();
   return { dataset_size: state.number("dataset_size"), epsilon, delta: state.number("delta"), adjacency: state.values.adjacency, max_batch_size: state.number("max_batch_size"), steps };
 }
 
@@ -220,7 +250,7 @@ function marked() {
   for (const button of $("presets").querySelectorAll("button")) {
     const preset = presets.find((one) => one.id === button.dataset.id);
     const other = new State(preset.run);
-    other.load({ adjacency: state.values.adjacency, overflow: state.values.overflow });
+    other.load(Object.fromEntries(Object.keys(choices).map((name) => [name, state.values[name]])));
     button.setAttribute("aria-pressed", String(JSON.stringify(other.run()) === run));
   }
 }
@@ -235,9 +265,17 @@ for (const preset of presets) {
   });
   $("presets").append(button);
 }
-$("plan").addEventListener("click", () => planner.ask(planQuestion()));
+$("plan").addEventListener("click", () => {
+  // The plan is for the epsilon that the fields give. If that is still being computed, an older one must not take its place.
+  const now = $("now").dataset.state;
+  planWanted = state.use.goal !== "epsilon" && now !== "whole" && now !== "refused";
+  if (now === "refused") planner.stop("not planned: a value has to be mended first");
+  else if (planWanted) planner.wait();
+  else planner.ask(planQuestion());
+});
 for (const button of document.querySelectorAll("[data-copy]")) {
   button.addEventListener("click", async () => {
+    writeAddress(); // it may still wait for a pause in the typing
     const words = button.dataset.copy === "url" ? location.href : $(button.dataset.copy).textContent;
     const said = await navigator.clipboard.writeText(words).then(() => "copied", () => "cannot copy; select the text");
     const before = button.dataset.label ?? (button.dataset.label = button.textContent);

@@ -1,33 +1,44 @@
 // The plan: a button, its progress, and a table whose rows can be chosen.
 
 import { Conversation } from "./api.js";
-import { element } from "./fields.js";
+import { element } from "./elements.js";
 import { down, exact, padded, percent, up, whole } from "./format.js";
 
 const HEADER = ["option", "mean draw", "probability", "noise", "rows in use", "overflows", "noise per example", "\u00d7 ideal", "epsilon", ""];
 const OUT_OF_REACH = { ideal: "no sampler can", microbatches: "no fixed shape" };
 
 export class Planner {
-  constructor(root, onChoose) {
+  constructor(root, onChoose, onStop) {
     this.button = root.querySelector("#plan");
     this.stopping = root.querySelector("#plan-stop");
     this.bar = root.querySelector("#plan-progress");
     this.status = root.querySelector("#plan-status");
     this.table = root.querySelector("#plan-table");
-    this.onChoose = onChoose;
+    Object.assign(this, { onChoose, onStop });
     this.talk = new Conversation("plan", {
       begin: () => this.busy(true, "starting"),
       part: ({ share, label }) => this.progress(share, label),
       answer: (answer) => this.show(answer),
       refusal: (error) => this.busy(false, error.message),
     });
-    this.stopping.addEventListener("click", () => this.stop("stopped"));
+    this.stopping.addEventListener("click", () => {
+      this.stop("stopped");
+      this.onStop();
+    });
   }
 
   /** Ask for the plan of a target at the given hardware. */
   ask(given) {
+    this.given = JSON.stringify(given);
     this.talk.stop();
     this.talk.ask(given);
+  }
+
+  /** Epsilon is still being computed, and with it what to ask. */
+  wait() {
+    this.talk.stop();
+    this.given = null;
+    this.busy(true, "waiting for epsilon");
   }
 
   stop(message) {
@@ -40,7 +51,7 @@ export class Planner {
     if (!this.given || JSON.stringify(given) === this.given) return;
     this.table.dataset.state = "old";
     if (this.talk.current) this.stop("stopped, as the run has changed");
-    else this.status.textContent = "The run has changed since; plan again for the new one.";
+    else if (!this.table.hidden) this.status.textContent = "The run has changed since; plan again for the new one.";
   }
 
   busy(is, message) {
@@ -59,7 +70,6 @@ export class Planner {
   }
 
   show({ inputs, result }) {
-    this.given = JSON.stringify(Object.fromEntries(Object.entries(inputs).filter(([name, value]) => value !== null && name !== "cycle_length")));
     const best = result.options[result.best];
     this.busy(false, `Least noisy with fixed shapes: ${best.name}, ${percent(best.utilization)} of the rows in use.`);
     const head = element("thead", {}, element("tr", {}, ...HEADER.map((name, i) => (i === HEADER.length - 1 ? element("td", {}) : element("th", { scope: "col" }, name)))));

@@ -14,7 +14,7 @@ const literal = (value) => (typeof value === "number" ? exact(value) : JSON.stri
 const list = (names, run) => names.filter((name) => name in run).map((name) => `${name}=${literal(run[name])}`).join(", ");
 
 function python(run) {
-  const scheme = ["dataset_size", "poisson_batch_size", "sampling_probability", "max_batch_size", "overflow"];
+  const scheme = ["dataset_size", "poisson_batch_size", "sampling_probability", "max_batch_size", "overflow", "size"];
   const maker = "poisson_batch_size" in run ? "filet.CappedPoisson.from_batch_size" : "filet.CappedPoisson";
   const lines = ["import filet", "", `scheme = ${maker}(${list(scheme, run)})`];
   if ("epochs" in run) lines.push(`steps = scheme.steps_of_epochs(${literal(run.epochs)})`);

@@ -8,8 +8,8 @@ export const PAIRS = {
   goal: ["noise_multiplier", "epsilon"],
   length: ["steps", "epochs"],
 };
-const ALWAYS = ["dataset_size", "max_batch_size", "overflow", "delta", "adjacency"];
-export const START = { adjacency: "zero-out", overflow: "truncate" };
+const ALWAYS = ["dataset_size", "size", "max_batch_size", "overflow", "delta", "adjacency"];
+export const START = { adjacency: "zero-out", overflow: "truncate", size: "public" };
 
 export class State {
   constructor(run) {
@@ -32,7 +32,7 @@ export class State {
   }
 
   names() {
-    return [...ALWAYS.slice(0, 1), this.use.rate, ...ALWAYS.slice(1, 3), this.use.goal, this.use.length, ...ALWAYS.slice(3)];
+    return [...ALWAYS.slice(0, 2), this.use.rate, ...ALWAYS.slice(2, 4), this.use.goal, this.use.length, ...ALWAYS.slice(4)];
   }
 
   /** The keys that are in use, with their values: what the server is asked, and what the URL says. */
@@ -46,6 +46,12 @@ export class State {
     return this.use.rate === "poisson_batch_size" ? this.number("poisson_batch_size") : size * this.number("sampling_probability");
   }
 
+  /** The number of steps: given, or enough for the epochs. */
+  steps() {
+    if (this.use.length === "steps") return this.number("steps");
+    return Math.max(0, Math.ceil(((this.number("epochs") * this.number("dataset_size")) / this.mean()) * (1 - 1e-12)));
+  }
+
   /** Use the other name of a pair, at the same run where the fields tell what it is. */
   exchange(pair, name, known = {}) {
     if (this.use[pair] === name) return;
@@ -54,7 +60,7 @@ export class State {
     const values = {
       poisson_batch_size: () => mean,
       sampling_probability: () => mean / size,
-      steps: () => Math.max(0, Math.ceil(((this.number("epochs") * size) / mean) * (1 - 1e-12))),
+      steps: () => this.steps(),
       epochs: () => (this.number("steps") * mean) / size,
       noise_multiplier: () => known.noise_multiplier,
       epsilon: () => known.epsilon,

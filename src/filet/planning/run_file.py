@@ -1,9 +1,9 @@
-"""Runs as TOML files: a whole training configuration, several phases included, checked key by key.
+"""Run descriptions, as TOML files or mappings: all phases of a training run, checked key by key.
 
 adjacency = "zero-out"
 delta = 1e-5
 max_epsilon = 3.0            # optional: the command line fails if epsilon is above it
-dataset_size = 60_000        # keys of a phase may stand here, for all phases
+dataset_size = 60_000        # keys of a phase may stand here, for all phases; but not its length
 
 [[phases]]
 sampling_probability = 0.004 # or poisson_batch_size, the mean before the cap
@@ -30,6 +30,7 @@ from ..errors import InvalidArgumentError
 if TYPE_CHECKING:
     from ..accounting.accountant import Accountant
     from ..accounting.curve import PrivacyCurve
+    from ..accounting.terms import Phase
     from ..scheme import CappedPoisson
 
 
@@ -44,15 +45,20 @@ SCHEME_KEYS = (
     "no_cap",
     "overflow",
     "cycle_length",
+    "size",
 )
 PHASE_KEYS = (*SCHEME_KEYS, "noise_multiplier", "steps", "epochs", "analysis")
 GAUSSIAN_KEYS = ("noise_multiplier", "count")
 # Two ways to give one thing.
-RATE, CAP, LENGTH = ("sampling_probability", "poisson_batch_size"), ("max_batch_size", "no_cap"), ("steps", "epochs")
+RATE = ("sampling_probability", "poisson_batch_size")
+CAP = ("max_batch_size", "no_cap")
+LENGTH = ("steps", "epochs")
 
 
 def make_scheme(options: Mapping[str, Any], where: str = "the scheme") -> CappedPoisson:
-    """A `CappedPoisson` from its keys, with `poisson_batch_size` (before the cap) as another way to give the rate.
+    """A `CappedPoisson` from the keys of a run file.
+
+    `poisson_batch_size` (before the cap) is another way to give the rate.
 
     `no_cap` instead of `max_batch_size` is plain Poisson sampling.
 
@@ -67,6 +73,10 @@ def make_scheme(options: Mapping[str, Any], where: str = "the scheme") -> Capped
     if not isinstance(free, bool):
         raise InvalidArgumentError(f"no_cap={free!r} in {where} is not true or false; write no_cap = true, or a cap")
     if free:
+        if "overflow" in given:
+            raise InvalidArgumentError(
+                f"overflow and no_cap are both given in {where}; nothing overflows, drop overflow"
+            )
         given["max_batch_size"] = None
         _check_one(RATE, given, where)
         _check_one(CAP, {**options, "no_cap": True}, where)
@@ -77,7 +87,9 @@ def make_scheme(options: Mapping[str, Any], where: str = "the scheme") -> Capped
 
 
 def make_steps(options: Mapping[str, Any], scheme: CappedPoisson, where: str = "the run") -> int:
-    """`steps`, or enough steps for `epochs`: an epoch is as many expected draws (before the cap) as there are examples.
+    """`steps`, or enough steps for `epochs`.
+
+    An epoch is as many expected draws (before the cap) as there are examples.
 
     >>> scheme = make_scheme({"dataset_size": 1000, "sampling_probability": 0.015, "max_batch_size": 32})
     >>> make_steps({"epochs": 3}, scheme)
@@ -87,7 +99,10 @@ def make_steps(options: Mapping[str, Any], scheme: CappedPoisson, where: str = "
 
     steps, epochs = options.get("steps"), options.get("epochs")
     _check_one(LENGTH, options, where)
-    return scheme.steps_of_epochs(epochs) if epochs is not None else _checks.step_count(steps)
+    count = scheme.steps_of_epochs(epochs) if epochs is not None else _checks.step_count(steps)
+    if count == 0:
+        raise InvalidArgumentError(f"steps=0 is below 1 in {where}; pass at least one step")
+    return count
 
 
 def _require(given: Mapping[str, Any], key: str, where: str) -> Any:
@@ -108,7 +123,7 @@ def _check_one(pair: tuple[str, str], given: Mapping[str, Any], where: str) -> N
 
 @dataclass(frozen=True)
 class RunFile:
-    """A checked run file: what was composed, and the question."""
+    """A checked run description: its accountant, and the delta and the limit of the question."""
 
     accountant: Accountant
     delta: float | None
@@ -117,6 +132,12 @@ class RunFile:
     @property
     def curve(self) -> PrivacyCurve:
         return self.accountant.curve()
+
+    @property
+    def only_phase(self) -> Phase | None:
+        """The phase of a run of one phase without Gaussian releases; None for all other runs."""
+        phases = self.accountant.phases
+        return phases[0] if len(phases) == 1 and not self.curve.gaussian else None
 
     @property
     def sizes(self) -> list[int]:
@@ -130,7 +151,7 @@ def read_run(path: str | os.PathLike[str]) -> RunFile:
 
 
 def read_settings(path: str | os.PathLike[str]) -> dict[str, Any]:
-    """The keys of a run file of one phase, for questions that take some of them: those of the phase over the shared ones."""
+    """The keys of a run file of one phase, those of the phase over the shared ones."""
     return _read(path, parse_settings)
 
 
@@ -164,13 +185,13 @@ def _text(name: str) -> str:
 def parse_settings(data: Mapping[str, Any]) -> dict[str, Any]:
     """The keys of a run of one phase, unchecked but for their names.
 
-    >>> parse_settings({"steps": 5, "phases": [{"epochs": 2, "overflow": "reject"}]})
-    {'epochs': 2, 'overflow': 'reject'}
+    >>> parse_settings({"max_batch_size": 5, "phases": [{"epochs": 2, "overflow": "reject"}]})
+    {'max_batch_size': 5, 'epochs': 2, 'overflow': 'reject'}
     """
     from .. import _checks
 
     _checks.no_unknown_keys("the run", data, (*RUN_KEYS, *PHASE_KEYS))
-    phases = _tables(data, "phases")
+    phases = _phases(data)
     if len(phases) > 1 or _tables(data, "gaussian"):
         raise InvalidArgumentError("this question is about one phase alone; pass a file with one, and no [[gaussian]]")
     phase = phases[0] if phases else {}
@@ -195,7 +216,7 @@ def parse_run(data: Mapping[str, Any]) -> RunFile:
     _checks.no_unknown_keys("the run", data, (*RUN_KEYS, *PHASE_KEYS))
     accountant = Accountant(_require(data, "adjacency", "the run"))
     shared = {key: value for key, value in data.items() if key in PHASE_KEYS}
-    phases = _tables(data, "phases")
+    phases = _phases(data)
     gaussians = _tables(data, "gaussian")
     if not phases and (shared or not gaussians):
         phases = [{}]
@@ -208,6 +229,22 @@ def parse_run(data: Mapping[str, Any]) -> RunFile:
         _checks.no_unknown_keys(where, release, GAUSSIAN_KEYS)
         accountant.compose_gaussian(_require(release, "noise_multiplier", where), release.get("count", 1))
     return RunFile(accountant, *checked_question(data.get("delta"), data.get("max_epsilon")))
+
+
+def _phases(data: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    """The tables of the phases.
+
+    A length above them is refused: it may be that of a phase without a table, which would be
+    dropped.
+    """
+    phases = _tables(data, "phases")
+    for key in LENGTH:
+        if phases and data.get(key) is not None:
+            raise InvalidArgumentError(
+                f"{key} stands above [[phases]]; write {key} into each of them, and what was one phase without a table"
+                " as a [[phases]] of its own"
+            )
+    return phases
 
 
 def _compose(accountant: Accountant, options: Mapping[str, Any], where: str) -> None:
@@ -234,12 +271,17 @@ def checked_question(delta: Any, max_epsilon: Any) -> tuple[float | None, float 
 
 
 def _merged(shared: Mapping[str, Any], phase: Mapping[str, Any]) -> dict[str, Any]:
-    """The phase's keys over the shared ones; a phase that gives one of two alternatives displaces the other."""
+    """The phase's keys over the shared ones.
+
+    A phase that gives one of two alternatives displaces the other.
+    """
     base = dict(shared)
     for pair in (RATE, CAP, LENGTH):
         if any(key in phase for key in pair):
             for key in pair:
                 base.pop(key, None)
+    if phase.get("no_cap"):
+        base.pop("overflow", None)  # the policy of the phases that have a cap
     return {**base, **phase}
 
 
