@@ -1,1 +1,1 @@
-"""Batches: keyed streams, exact draws, samplers, the noisy sum, and audits. Knows nothing of privacy accounting."""
+"""Batches: keyed streams, exact draws, samplers, the noisy sum, and audits; no accounting."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -17,29 +17,37 @@ from .draws import Indices
 @public
 @dataclass(frozen=True, eq=False, repr=False)
 class Batch:
-    """One batch of fixed shape: `size` examples in ascending order, then padding. Made by a `Sampler`.
+    """One batch of fixed shape: `size` examples in ascending order, then padding.
+
+    Made by a `Sampler`.
 
     >>> from filet.scheme import CappedPoisson
-    >>> batch = CappedPoisson(dataset_size=10, sampling_probability=0.5, max_batch_size=8).sampler(key=7)[0]
+    >>> scheme = CappedPoisson(dataset_size=10, sampling_probability=0.5, max_batch_size=8)
+    >>> batch = scheme.sampler(key=b"16 secret bytes!")[0]
     >>> batch.indices
-    array([ 0,  1,  2,  4,  8,  9, -1, -1], dtype=int8)
+    array([ 0,  1,  8,  9, -1, -1, -1, -1], dtype=int8)
     >>> batch.take(np.arange(100, 110))
-    array([100, 101, 102, 104, 108, 109,   0,   0])
+    array([100, 101, 108, 109,   0,   0,   0,   0])
 
-    Guarantees: the examples are distinct and come first. They are sorted, so their order says nothing that the set
-    does not. Which examples these are, and how many, must stay secret: `repr` shows neither.
+    Guarantees: the examples are distinct and come first. They are sorted, so their order says
+    nothing that the set does not. Which examples these are, and how many, must stay secret: `repr`
+    shows neither.
 
     Arguments:
-        indices: row numbers of the data set, padded with -1; the smallest signed integer type that fits.
+        indices: row numbers of the data set, padded with -1; the smallest signed integer type that
+            fits.
         mask: True for examples, False for padding.
         size: number of examples.
-        dataset_size: number of rows of the data set, for `take`.
+        dataset_size: the scheme's number of examples.
+        records: number of rows of the data set, for `take`, where that is a secret; None:
+            `dataset_size`.
     """
 
     indices: Indices
     mask: NDArray[np.bool_]
     size: int
     dataset_size: int
+    records: int | None = field(default=None, kw_only=True)
 
     def __repr__(self) -> str:
         return f"Batch(<{self.indices.size} rows, contents hidden>, dataset_size={self.dataset_size})"
@@ -52,13 +60,16 @@ class Batch:
     __hash__ = None  # type: ignore[assignment]
 
     def take(self, data: Any, fill: Any = 0) -> Any:
-        """The batch's rows of an array, or of every array in nested dicts, lists and tuples; padding rows hold `fill`.
+        """The batch's rows of an array, or of every array in nested dicts, lists and tuples.
+
+        Padding rows hold `fill`.
 
         Arguments:
-            data: arrays with `dataset_size` rows each; their types and trailing shapes are kept. None stays None.
+            data: arrays with `dataset_size` rows each (`records`, where that is a secret); their
+                types and trailing shapes are kept. None stays None.
             fill: what padding rows hold; it must fit every array's type.
         """
-        _check_leaves(data, fill, self.dataset_size, "data")
+        _check_leaves(data, fill, self, "data")
         return map_leaves(lambda leaf: self._rows(leaf, fill), data)
 
     def _rows(self, leaf: Any, fill: Any) -> NDArray[Any]:
@@ -78,21 +89,29 @@ def _children(tree: Any) -> list[tuple[str, Any]] | None:
     return [] if tree is None else None
 
 
-def _check_leaves(tree: Any, fill: Any, rows: int, path: str) -> None:
+def _check_leaves(tree: Any, fill: Any, batch: Batch, path: str) -> None:
     children = _children(tree)
     if children is not None:
         for name, part in children:
-            _check_leaves(part, fill, rows, path + name)
+            _check_leaves(part, fill, batch, path + name)
         return
     shape = getattr(tree, "shape", None)
     if not isinstance(shape, tuple) or not hasattr(tree, "dtype"):
         raise _checks.fail(
             f"{path} is of type {type(tree).__name__}, not an array; pass arrays, or dicts, lists and tuples of arrays"
         )
-    if not shape or shape[0] != rows:
-        has = f"has {shape[0]} rows" if shape else "has no rows"
-        raise _checks.fail(f"{path} {has}, not dataset_size={rows}; pass the whole data set, one row per example")
+    _check_rows(shape, batch, path)
     _check_fill(fill, np.asarray(tree[:0]).dtype, path)
+
+
+def _check_rows(shape: tuple[int, ...], batch: Batch, path: str) -> None:
+    rows = batch.dataset_size if batch.records is None else batch.records
+    if shape and shape[0] == rows:
+        return
+    if batch.records is not None:  # a secret number
+        raise _checks.fail(f"{path} has not as many rows as the sampler's records; pass the whole data set")
+    has = f"has {shape[0]} rows" if shape else "has no rows"
+    raise _checks.fail(f"{path} {has}, not dataset_size={rows}; pass the whole data set, one row per example")
 
 
 def map_leaves(function: Any, tree: Any) -> Any:
@@ -110,23 +129,27 @@ def _is_zero(fill: Any) -> bool:
     return isinstance(fill, (int, float)) and fill == 0
 
 
+def _survives(fill: Any, dtype: np.dtype[Any]) -> bool:
+    """True if the value is the same after a cast to the type."""
+    one = np.full((), fill, dtype=dtype)
+    floating = dtype.kind in ("f", "c")
+    # A plain number is rounded to the data's own precision, whatever NumPy's version would compare it in.
+    plain = floating and isinstance(fill, (int, float, complex)) and not isinstance(fill, np.generic)
+    same = bool(one == (dtype.type(fill) if plain else fill)) or bool(one != one and fill != fill)
+    # Too large a number has become infinite, on both sides of the comparison.
+    return same and (not floating or bool(np.isfinite(one) == np.isfinite(fill)))
+
+
 def _check_fill(fill: Any, dtype: np.dtype[Any], path: str) -> None:
-    """Refuse a value that the type would change (0.5 in an integer array); every type has a zero."""
+    """Refuse a value that the type would change (0.5 in an integer array).
+
+    Every type has a zero.
+    """
     if _is_zero(fill):
         return
     try:
         with np.errstate(all="ignore"):  # a cast that changes the value is refused below
-            one = np.full((), fill, dtype=dtype)
-            # A plain number is rounded to the data's own precision, whatever NumPy's version would compare it in.
-            plain = (
-                dtype.kind in ("f", "c")
-                and isinstance(fill, (int, float, complex))
-                and not isinstance(fill, np.generic)
-            )
-            kept = bool(one == (dtype.type(fill) if plain else fill)) or bool(one != one and fill != fill)
-            # Too large a number has become infinite, on both sides of the comparison.
-            if kept and dtype.kind in ("f", "c"):
-                kept = bool(np.isfinite(one) == np.isfinite(fill))
+            kept = _survives(fill, dtype)
     except (TypeError, ValueError, OverflowError):
         kept = False
     if not kept:

@@ -19,7 +19,7 @@ MOST_ROUNDS = 512
 
 
 def not_random() -> NotCertifiedError:
-    """For a stream that is refused again and again, which random words are not."""
+    """The error for a stream whose words are refused again and again: random words are not."""
     return NotCertifiedError("the words of this stream are not random, so nothing is drawn from them; use another key")
 
 
@@ -36,8 +36,9 @@ def index_dtype(dataset_size: int) -> np.dtype[np.signedinteger[Any]]:
 def integers_below(stream: Stream, bound: int, count: int) -> Words:
     """`count` independent integers, each exactly uniform on [0, bound).
 
-    Words beyond the last multiple of `bound` are drawn again, which happens with chance 1/2 or less. After 512 rounds
-    (chance below 2**-400 for random words) it raises, so that the loop has an end and no value is biased.
+    Words beyond the last multiple of `bound` are drawn again, which happens with chance 1/2 or
+    less. After 512 rounds (chance below 2**-400 for random words) it raises, so that the loop has
+    an end and no value is biased.
     """
     words = stream.words(count)
     excess = WORD % bound
@@ -54,11 +55,12 @@ def integers_below(stream: Stream, bound: int, count: int) -> Words:
 
 
 def subset(stream: Stream, population: int, size: int, dtype: np.dtype[Any]) -> Indices:
-    """A uniformly random `size`-subset of [0, population), in ascending order, in O(size) time and memory.
+    """A uniformly random `size`-subset of [0, population), ascending, in O(size) time and memory.
 
-    The distinct values among uniform draws are, given how many they are, equally likely to be any set of that many:
-    the draws treat all elements alike. So too many may be thinned at random places, and too few may be extended
-    by random ranks within the complement, until the size is right: every round removes or adds at least one.
+    The distinct values among uniform draws are, given how many they are, equally likely to be any
+    set of that many: the draws treat all elements alike. So too many may be thinned at random
+    places, and too few may be extended by random ranks within the complement, until the size is
+    right: every round removes or adds at least one.
     """
     if 2 * size > population:
         inside = np.ones(population, dtype=np.bool_)
@@ -69,7 +71,10 @@ def subset(stream: Stream, population: int, size: int, dtype: np.dtype[Any]) -> 
 
 
 def fitted(stream: Stream, population: int, size: int, chosen: Indices) -> Indices:
-    """The set `chosen`, ascending, thinned or extended at random to `size` elements: the second half of `subset`."""
+    """The set `chosen`, ascending, thinned or extended at random to `size` elements.
+
+    This is the second half of `subset`.
+    """
     while chosen.size > size:
         kept = np.ones(chosen.size, dtype=np.bool_)
         kept[integers_below(stream, chosen.size, chosen.size - size)] = False
@@ -90,7 +95,10 @@ def draw_width(population: int) -> int:
 
 @functools.lru_cache(maxsize=2**12)
 def rough_count(population: int, size: int) -> int:
-    """How many draws give `size` distinct unbiased ones, likely enough; integers, so that no platform rounds differently."""
+    """Number of draws that are likely to hold `size` distinct unbiased ones.
+
+    It is computed in integers, so that no platform rounds differently.
+    """
     width = draw_width(population)
     # Expected losses: size**2 / 2n + size**3 / 2n**2, and the biased ones.
     loss = size * size // (2 * population)
@@ -99,7 +107,7 @@ def rough_count(population: int, size: int) -> int:
 
 
 def _rough_draws(stream: Stream, population: int, size: int) -> NDArray[np.unsignedinteger[Any]]:
-    """Independent uniform integers below `population`, likely enough of them for `size` distinct ones.
+    """Independent uniform integers below `population`, likely to hold `size` distinct ones.
 
     Draws that would be biased are dropped, not repeated.
     """
@@ -126,7 +134,10 @@ def first_biased(population: int) -> int | None:
 def remainders(
     draws: NDArray[np.unsignedinteger[Any]], population: int, out: NDArray[np.unsignedinteger[Any]] | None = None
 ) -> NDArray[np.unsignedinteger[Any]]:
-    """`draws % population`, in steps: NumPy divides by a constant several times as fast as it takes a remainder."""
+    """`draws % population`, by a division.
+
+    NumPy divides by a constant several times as fast as it takes a remainder.
+    """
     divisor = draws.dtype.type(population)
     rest: NDArray[np.unsignedinteger[Any]] = np.floor_divide(draws, divisor, out=out)
     rest *= divisor

@@ -1,9 +1,10 @@
-"""A batch's size by integer arithmetic: for the rare word that a table of rounded thresholds cannot decide.
+"""Sizes of batches by integer arithmetic, for words that a table of thresholds leaves open.
 
-A uniform number U on [0, 1), of which the first words are known, gives the smallest size `k` with U < Pr[size <= k].
-Chances are enclosed between integers, relative to the chance of the mode: ratios of neighbours are rational numbers
-(a float `p` is one), products are rounded down for the lower end and up for the upper one, and what lies beyond the
-enclosed sizes is bounded by geometric series. If the words leave a choice, one more is drawn.
+A uniform number U on [0, 1), of which the first words are known, gives the smallest size `k` with U
+< Pr[size <= k]. Chances are enclosed between integers, relative to the chance of the mode: ratios
+of neighbours are rational numbers (a float `p` is one), products are rounded down for the lower end
+and up for the upper one, and what lies beyond the enclosed sizes is bounded by geometric series. If
+the words leave a choice, one more is drawn.
 """
 
 from __future__ import annotations
@@ -22,10 +23,12 @@ _MOST_WORDS = 64
 
 
 def exact_size(scheme: CappedPoisson, word: int, stream: Stream) -> int:
-    """The size for a uniform number that begins with `word` and goes on in `stream`, exactly by the scheme's law.
+    """The size for a uniform number that begins with `word` and goes on in `stream`.
 
-    Guarantees: each further word is needed with a chance of about 2**-64. After 64 words (a chance below 2**-3000
-    for random words) it raises, rather than guess.
+    It follows the scheme's law exactly.
+
+    Guarantees: each further word is needed with a chance of about 2**-64. After 64 words (a chance
+    below 2**-3000 for random words) it raises, rather than guess.
     """
     known = word
     for count in range(1, _MOST_WORDS + 1):
@@ -56,7 +59,9 @@ def _decided(scheme: CappedPoisson, known: int, bits: int) -> int | None:
 
 
 def _halvings_below_cap(scheme: CappedPoisson) -> int:
-    """Some h for which a size below the cap has a chance of at most 2**-h, by Chernoff's exp(-(np - k)**2 / 2np).
+    """Some h for which a size below the cap has a chance of at most 2**-h.
+
+    By Chernoff's bound exp(-(np - k)**2 / 2np).
 
     Spares the sum over all sizes where the cap is far below the mean; 0 where it tells nothing.
     """
@@ -69,7 +74,7 @@ def _halvings_below_cap(scheme: CappedPoisson) -> int:
 
 @dataclass(frozen=True)
 class _Enclosed:
-    """Integers around the sums of chances of the sizes up to first, first + 1, ..., and around their total.
+    """Integers around the cumulative chances of the sizes from `first` on, and around their total.
 
     `below` is at least the sum for all sizes below `first`.
     """
@@ -83,7 +88,7 @@ class _Enclosed:
 
 
 def _enclosed(scheme: CappedPoisson, bits: int) -> _Enclosed:
-    """All chances that matter at 2**-bits, relative to the mode's, in units fine enough for sums of them."""
+    """Chances that matter at 2**-bits, relative to the mode's, in units fine enough to add."""
     n, p = scheme.group_size, Fraction(scheme.sampling_probability)
     over, under = p.numerator, p.denominator - p.numerator
     limit = min(n, scheme.max_batch_size) if scheme.overflow is Overflow.REJECT else n
@@ -98,7 +103,10 @@ def _enclosed(scheme: CappedPoisson, bits: int) -> _Enclosed:
 
 
 def _products(unit: int, ratios: Iterator[tuple[int, int]]) -> tuple[list[tuple[int, int]], int]:
-    """Enclosures of the products of falling ratios until they vanish, and an upper bound on the sum of all later ones."""
+    """Enclosures of the products of falling ratios until they vanish.
+
+    The second value is an upper bound on the sum of all later ones.
+    """
     low = high = unit
     found: list[tuple[int, int]] = []
     for over, under in ratios:

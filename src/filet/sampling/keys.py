@@ -1,4 +1,4 @@
-"""Keys: secrets that drive every random stream of a run, and never show; and the files that hold them."""
+"""Keys: secrets that drive every random stream of a run, and the files that hold them."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ import hashlib
 import os
 import secrets
 import stat
+import sys
+import warnings
 from typing import Any
 
 import numpy as np
@@ -15,6 +17,7 @@ from ..errors import OutputError
 
 MIN_KEY_BYTES = 16
 MAX_KEY_BYTES = 64
+SAFE_INTEGERS = 2**64  # smaller ones may be found by trying them all
 _REMEDY = "pass 16 to 64 random bytes such as secrets.token_bytes(32), or None for a fresh key"
 
 
@@ -32,7 +35,7 @@ class Key:
 
     @classmethod
     def from_secret(cls, secret: bytes) -> Key:
-        """The key whose `secret` this is: for what was saved."""
+        """The key with this `secret`, which was saved."""
         key = cls.__new__(cls)
         key.secret = bytes(secret)
         return key
@@ -41,7 +44,10 @@ class Key:
         return "Key(hidden)"
 
     def derive(self, name: str, size: int) -> bytes:
-        """A sub-key for the cipher called `name`; sub-keys of different names tell nothing of each other."""
+        """A sub-key for the cipher called `name`.
+
+        Sub-keys of different names tell nothing of each other.
+        """
         return hashlib.blake2b(name.encode(), digest_size=size, key=self.secret, person=b"filet sub-key").digest()
 
 
@@ -56,6 +62,8 @@ def _key_bytes(key: Any) -> bytes:
             raise _checks.fail(f"key is a negative integer; {_REMEDY}")
         if key.bit_length() > 256:
             raise _checks.fail(f"key is an integer of {key.bit_length()} bits, more than 256; {_REMEDY}")
+        if key < SAFE_INTEGERS:
+            warn_of_short_key("key is an integer below 2**64", _REMEDY)
         return b"int" + key.to_bytes(32, "little")
     if isinstance(key, (bytes, bytearray, memoryview)):
         data = bytes(key)
@@ -63,6 +71,15 @@ def _key_bytes(key: Any) -> bytes:
             raise _checks.fail(f"key has {len(data)} bytes, not {MIN_KEY_BYTES} to {MAX_KEY_BYTES}; {_REMEDY}")
         return b"bytes" + data
     raise _checks.fail(f"key is of type {type(key).__name__}, not bytes or int; {_REMEDY}")
+
+
+def warn_of_short_key(fact: str, remedy: str) -> None:
+    """Warn that a secret can be found by trying, at the first caller's line that is not filet's."""
+    level, frame = 1, sys._getframe()
+    while frame is not None and frame.f_globals.get("__name__", "").split(".")[0] == "filet":
+        level, frame = level + 1, frame.f_back  # type: ignore[assignment]
+    consequence = "which can be found by trying: batches and noise would not be secret"
+    warnings.warn(f"{fact}, {consequence}; {remedy}", stacklevel=level)
 
 
 def read_key_file(path: str | os.PathLike[str]) -> bytes:
@@ -94,7 +111,10 @@ def read_key_file(path: str | os.PathLike[str]) -> bytes:
 
 
 def write_key_file(path: str | os.PathLike[str]) -> None:
-    """A new file of 32 fresh random bytes that only its owner can read; an existing file is never replaced."""
+    """A new file of 32 fresh random bytes that only its owner can read.
+
+    An existing file is never replaced.
+    """
     name = _checks.path(path)
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0)
     try:

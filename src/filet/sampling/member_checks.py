@@ -1,4 +1,4 @@
-"""Checks of who is in the batches: how often, where, together with whom, and in which group."""
+"""Checks of batch members: how often, at which rows, together with which others, and in which group."""
 
 from __future__ import annotations
 
@@ -15,7 +15,10 @@ Sets = list[NDArray[np.int64]]
 
 
 def split_groups(sets: Sets, scheme: CappedPoisson, checks: list[Check], skipped: list[str]) -> list[Sets]:
-    """The batches of each group, with row numbers counted within the group; one group without cycles."""
+    """The batches of each group, with row numbers counted within the group.
+
+    A scheme without cycles has one group.
+    """
     cycle = scheme.cycle_length
     if cycle == 1:
         return [sets]
@@ -32,11 +35,12 @@ def split_groups(sets: Sets, scheme: CappedPoisson, checks: list[Check], skipped
 
 
 def inclusion_check(parts: list[Sets], n: int, skipped: list[str]) -> list[Check]:
-    """How often each example was drawn: neither too uneven nor too even (as with shuffled epochs).
+    """Counts of draws of each example: neither too uneven nor too even (as with shuffled epochs).
 
-    The squares of the counts add up to the sizes plus twice the overlaps of all pairs of steps. Given the sizes,
-    overlaps of different pairs are uncorrelated, so the mean and the variance of the sum are exact. A gamma law with
-    these moments gives the p-value; while overlaps are few, so does Poisson's law, and the larger one counts.
+    The squares of the counts add up to the sizes plus twice the overlaps of all pairs of steps.
+    Given the sizes, overlaps of different pairs are uncorrelated, so the mean and the variance of
+    the sum are exact. A gamma law with these moments gives the p-value; while overlaps are few, so
+    does Poisson's law, and the larger one counts.
     """
     overlap = mean = variance = spread = 0.0
     for sets in parts:
@@ -65,7 +69,7 @@ def _pairs(values: NDArray[np.float64]) -> float:
 
 
 def position_checks(parts: list[Sets], scheme: CappedPoisson, skipped: list[str]) -> list[Check]:
-    """Row numbers must lie evenly, in all batches and in full ones (where a biased cut would show)."""
+    """Row numbers lie evenly, in all batches and in full ones (where a biased cut would show)."""
     n = scheme.group_size
     checks = []
     for name, least in (("positions", 0), ("positions in full batches", min(scheme.max_batch_size, n))):
@@ -86,7 +90,7 @@ def position_checks(parts: list[Sets], scheme: CappedPoisson, skipped: list[str]
 
 
 def overlap_check(sets: Sets, scheme: CappedPoisson, skipped: list[str]) -> list[Check]:
-    """Two steps of a group share as many examples as independent batches do (a shuffled epoch's share none)."""
+    """Overlaps of two steps of a group: those of independent batches (shuffled epochs: none)."""
     n, lag = scheme.group_size, scheme.cycle_length
     total, mean, variance = 0, 0.0, 0.0
     for one, other in zip(sets[:-lag], sets[lag:], strict=True):

@@ -1,4 +1,4 @@
-"""P-values: the chance that what is right looks at least as odd as what was seen."""
+"""P-values: the probability, under the null hypothesis, of a statistic at least this extreme."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _FEW = 4096.0  # sums of up to this many values have their law computed in full
 
 @dataclass(frozen=True)
 class Check:
-    """One test: its name, its p-value, and what was seen."""
+    """One test: its name, its p-value, and the observed values."""
 
     name: str
     p_value: float
@@ -33,7 +33,10 @@ def binomial_p_value(count: int, steps: int, chance: float) -> float:
 
 
 def count_p_value(total: float, mean: float, variance: float) -> float:
-    """A sum of many small independent counts: normal if that fits, else by Poisson's wider tails."""
+    """The p-value of a sum of many small independent counts.
+
+    Normal if that fits, else by Poisson's wider tails.
+    """
     if variance >= ENOUGH:
         gap = abs(total - mean)
         return min(1.0, 2.0 * float(ndtr(-max(gap - 0.5, 0.0) / math.sqrt(variance))))
@@ -45,10 +48,13 @@ def poisson_p_value(count: float, mean: float) -> float:
 
 
 def law_sum_p_value(total: float, count: int, first: int, law: NDArray[np.float64]) -> float:
-    """The two-sided p-value of a sum of `count` independent values, where first + i has the chance law[i].
+    """The two-sided p-value of a sum of `count` independent values.
 
-    From the exact law of the sum where that has few values, else by the saddle-point formula of Lugannani and Rice for
-    whole numbers, whose relative error is then a few percent, also for skewed values and far in the tails.
+    The value first + i has the chance law[i].
+
+    From the exact law of the sum where that has few values, else by the saddle-point formula of
+    Lugannani and Rice for whole numbers, whose relative error is then a few percent, also for
+    skewed values and far in the tails.
     """
     places = np.flatnonzero(law > 0.0)
     low, high = int(places[0]), int(places[-1])
@@ -61,7 +67,10 @@ def law_sum_p_value(total: float, count: int, first: int, law: NDArray[np.float6
 
 
 def _upper_tail(total: float, count: int, chances: NDArray[np.float64]) -> float:
-    """The chance that a sum of `count` values from 0 to len(chances) - 1 is at least `total`, which is above its mean."""
+    """The chance that a sum of `count` values is at least `total`, which is above its mean.
+
+    The values range from 0 to len(chances) - 1.
+    """
     top = float(count * (chances.size - 1))
     if total >= top:
         return float(chances[-1]) ** count if total == top else 0.0

@@ -1,4 +1,4 @@
-"""A keyed random partition: who is in which group of a cyclic scheme."""
+"""A keyed random partition: the groups of a cyclic scheme."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ ROUNDS = 4
 
 
 class Partition:
-    """A keyed split of [0, size) into `groups` groups of `size // groups`, the remainder being left out.
+    """A keyed split of [0, size) into `groups` groups of `size // groups`, without the remainder.
 
-    Up to 2**20 examples: a table, every partition equally likely. Above: a keyed Feistel network, which is
-    pseudo-random (not cryptographic) and costs O(members asked for) time and memory. Both are bijections for
-    every key, so the groups never overlap.
+    Up to 2**20 examples: a table, every partition equally likely. Above: a keyed Feistel network,
+    which is pseudo-random (not cryptographic) and costs O(members asked for) time and memory. Both
+    are bijections for every key, so the groups never overlap.
     """
 
     def __init__(self, source: Source, size: int, groups: int) -> None:
@@ -27,7 +27,10 @@ class Partition:
         self._groups = groups
 
     def members(self, group: int, places: Indices) -> Indices:
-        """The examples of one group at the given places, which are distinct and ascending; ascending as well."""
+        """The examples of one group at the given places, ascending.
+
+        The places are distinct and ascending.
+        """
         if self._size <= TABLE_SIZE:
             found: Indices = self._table[group].take(places)
             return found
@@ -49,7 +52,8 @@ def shuffled(source: Source, size: int) -> Indices:
     """All of [0, size) in an order drawn uniformly: the ranks of distinct random words."""
     stream = source.at(Purpose.PARTITION, 0)
     words = stream.words(size)
-    # Two equal words (chance below 2**-25) would favour the lower index. Redrawing everything stays exact.
+    # Two equal words (chance below 2**-25) would favour the lower index. Redrawing everything stays
+    # exact.
     for _ in range(MOST_ROUNDS):
         ordered = np.sort(words)
         if not (ordered[1:] == ordered[:-1]).any():
@@ -59,10 +63,13 @@ def shuffled(source: Source, size: int) -> Indices:
 
 
 def feistel(round_keys: Words, size: int, positions: Indices) -> Indices:
-    """Images of positions under a Feistel network on the smallest grid of 2**bits columns that holds [0, size).
+    """Images of positions under a Feistel network on [0, size).
 
-    An image outside [0, size) is sent on until it comes back in. It follows a cycle of a permutation, so it does
-    come back; and as less than one row of about sqrt(size) is outside, it seldom has to.
+    The network works on the smallest grid of 2**bits columns that holds them.
+
+    An image outside [0, size) is sent on until it comes back in. It follows a cycle of a
+    permutation, so it does come back; and as less than one row of about sqrt(size) is outside, it
+    seldom has to.
     """
     bits = (size - 1).bit_length() // 2
     rows = np.uint64(-(-size >> bits))
@@ -77,7 +84,10 @@ def feistel(round_keys: Words, size: int, positions: Indices) -> Indices:
 
 
 def _network(round_keys: Words, bits: int, rows: np.uint64, cells: Words) -> Words:
-    """Four rounds in the manner of Naor and Reingold (1999): the outer two universal, the inner two pseudo-random."""
+    """Four rounds in the manner of Naor and Reingold (1999).
+
+    The outer two are universal, the inner two pseudo-random.
+    """
     shift, mask = np.uint64(bits), np.uint64((1 << bits) - 1)
     row, column = cells >> shift, cells & mask
     for number, (multiplier, summand) in enumerate(round_keys.reshape(ROUNDS, 2)):
@@ -94,7 +104,10 @@ def _network(round_keys: Words, bits: int, rows: np.uint64, cells: Words) -> Wor
 
 
 def _scramble(values: Words, multiplier: np.uint64, summand: np.uint64, *, again: bool) -> Words:
-    """A keyed universal function of values below 2**32 to 40 bits; `again` mixes it into a pseudo-random one."""
+    """A keyed universal function of values below 2**32 to 40 bits.
+
+    `again` mixes it into a pseudo-random one.
+    """
     mixed: Words = values * multiplier
     mixed += summand
     if again:

@@ -1,4 +1,4 @@
-"""Passes over a run: how loaders cut its steps into epochs."""
+"""Passes over a run: its steps, cut into the epochs of a loader."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ from ..scheme import CappedPoisson
 class Passes:
     """The steps of a run, cut into passes. Made by `checked_passes`.
 
-    At most one of `epoch_steps`, `count` and `epochs` is given; without any, one pass takes all steps.
+    At most one of `epoch_steps`, `count` and `epochs` is given; without any, one pass takes all
+    steps.
     """
 
     scheme: CappedPoisson
@@ -23,7 +24,7 @@ class Passes:
     epochs: float | None = None
 
     def end(self, step: int) -> int:
-        """Where a pass that goes on at `step` ends; never beyond the run.
+        """The end of the pass that goes on at `step`; never beyond the run.
 
         >>> passes = Passes(CappedPoisson(100, 0.1, 20), steps=5, count=4)
         >>> [passes.end(step) for step in range(6)]
@@ -40,6 +41,24 @@ class Passes:
             number += 1
         return min(self._boundary(number), self.steps)
 
+    def bounds(self, step: int) -> tuple[int, int]:
+        """First step and end of the pass that a step belongs to if no pass was left early.
+
+        >>> passes = Passes(CappedPoisson(100, 0.1, 20), steps=5, count=4)
+        >>> [passes.bounds(step) for step in range(5)]
+        [(0, 2), (0, 2), (2, 3), (3, 4), (4, 5)]
+        """
+        step = min(step, self.steps - 1)
+        if self.epoch_steps is not None:
+            start = step - step % self.epoch_steps
+            return start, self.end(start)
+        if self.count is None and self.epochs is None:
+            return 0, self.steps
+        number = self._passed(step)
+        while self._boundary(number + 1) <= step:
+            number += 1
+        return self._boundary(number), self.end(step)
+
     def _passed(self, step: int) -> int:
         """A number of passes that are surely over at a step; at most one or two too few."""
         if self.count is not None:
@@ -48,7 +67,10 @@ class Passes:
         return max(0, int(step * share * (1 - 1e-9)) - 1)
 
     def _boundary(self, number: int) -> int:
-        """Where pass `number`, counted from 1, ends: whole epochs, or equal shares of the steps, up to one step."""
+        """The end of pass `number`, counted from 1; 0 for pass 0.
+
+        Passes are whole epochs, or equal shares of the steps, up to one step.
+        """
         if self.count is not None:
             return -(-self.steps * number // self.count)
         return self.scheme.steps_of_epochs(number)
@@ -65,7 +87,7 @@ class Passes:
         return self.end(0)
 
     def over(self) -> str:
-        """What to say to a pass too many: the rule and the remedies."""
+        """The message for a pass too many: the rule and the remedies."""
         way = (
             f"a pass takes up to {self.most_steps} of them"
             if self.most_steps < self.steps

@@ -11,18 +11,20 @@ import numpy as np
 from .. import _checks
 from .._public import public
 from ..scheme import CappedPoisson
-from .ahead import Ahead, most_steps
 from .batch import Batch
+from .batched_draws import BatchedDraws, most_steps
 from .draws import Indices, index_dtype, subset
 from .keys import Key
 from .partition import Partition
-from .size_law import size_law
 from .streams import Purpose, Stream, open_source
+from .urn import checked_records, urn
 
 
 @public
 class Sampler:
-    """Batches of a scheme: `sampler[step]` depends on the key and the step alone, in any process and any order.
+    """Batches of a scheme: `sampler[step]` depends on the key and the step alone.
+
+    Processes and order make no difference.
 
     >>> from filet.scheme import CappedPoisson
     >>> scheme = CappedPoisson(dataset_size=10**12, sampling_probability=3e-12, max_batch_size=4)
@@ -32,24 +34,40 @@ class Sampler:
     >>> [batch.size for batch in sampler.batches(steps=7, start=5)]
     [4, 4]
 
-    Guarantees: batches of different steps are independent, and each follows the scheme's law exactly: the size is
-    that of the capped (or conditioned) binomial, and given its size every set of examples is equally likely. An
-    empty batch is a batch of padding, never skipped. With `cycle_length = b > 1`, the key also fixes a
-    random partition into `b` groups of `dataset_size // b` examples, the remainder being left out; step `t` draws
-    from group `t mod b`. A draw costs time and memory in proportion to the batch, not to the data set.
+    Guarantees: batches of different steps are independent, and each follows the scheme's law
+    exactly: the size is that of the capped (or conditioned) binomial, and given its size every set
+    of examples is equally likely. An empty batch is a batch of padding, never skipped. With
+    `cycle_length = b > 1`, the key also fixes a random partition into `b` groups of `dataset_size
+    // b` examples, the remainder being left out; step `t` draws from group `t mod b`. A draw costs
+    time and memory in proportion to the batch, not to the data set.
 
-    Use one key for one run: two runs that share a key share their batches, and no accountant allows for that. A
-    pickled sampler contains its key, so that worker processes can draw; treat it as a secret.
+    Use one key for one run: two runs that share a key share their batches, and no accountant allows
+    for that. A pickled sampler contains its key (and the number of records), so that worker
+    processes can draw; treat it as a secret.
+
+    With `size="secret"` the size is drawn by the scheme's law, whatever the number of records is,
+    and the set among `max(records, dataset_size)` slots, of which the records fill the first: the
+    batch holds those of its slots that are filled. With as many records as `dataset_size` these are
+    the batches of a public size. With `size="at-most"` the batches are those of a scheme with
+    `records` examples. The number of records is in no repr and in no error.
+
+    >>> secret = CappedPoisson(1_000, 0.005, 8, overflow="reject", size="secret")
+    >>> secret.sampler(key=b"16 secret bytes!", records=700)[0].indices
+    array([190, 221, 360,  -1,  -1,  -1,  -1,  -1], dtype=int16)
 
     Arguments:
         scheme: what to sample.
-        key: 16 to 64 secret bytes, or an integer below 2**256 (a small one is easy to guess: for tests and examples
-            only). None draws a fresh key from the operating system.
-        secure: draw from AES-256 in counter mode, whose batches nobody can predict from others. False draws from Philox,
-            which is not cryptographic; the law is the same, the batches differ.
+        key: 16 to 64 secret bytes, or an integer below 2**256 (one below 2**64 can be found by
+            trying, and is warned of). None draws a fresh key from the operating system.
+        secure: draw from AES-256 in counter mode, whose batches nobody can predict from others.
+            False draws from Philox, which is not cryptographic; the law is the same, the batches
+            differ.
+        records: the true number of records, where the scheme's size is not public; else None.
     """
 
-    def __init__(self, scheme: CappedPoisson, key: bytes | int | None = None, *, secure: bool = True) -> None:
+    def __init__(
+        self, scheme: CappedPoisson, key: bytes | int | None = None, *, secure: bool = True, records: int | None = None
+    ) -> None:
         if not isinstance(scheme, CappedPoisson):
             raise _checks.fail(f"scheme={_checks.show(scheme)} is not a CappedPoisson; pass filet.CappedPoisson(...)")
         if not isinstance(secure, (bool, np.bool_)):
@@ -59,21 +77,26 @@ class Sampler:
         self.rank = 0
         self.world_size = 1
         self._key = Key(key)
+        self._records = checked_records(scheme, records)
         self._open()
 
     def _open(self) -> None:
         self._source = open_source(self._key, secure=self.secure)
         self._partition = Partition(self._source, self.scheme.dataset_size, self.scheme.cycle_length)
-        self._dtype = index_dtype(self.scheme.dataset_size)
+        self._urn = urn(self.scheme, self._records)
+        self._dtype = index_dtype(max(self.scheme.dataset_size, self._urn.slots))
 
     def __getstate__(self) -> dict[str, Any]:
-        # Plain values: tables are rebuilt rather than sent to every worker, and no place in the code is named.
+        # Plain values: tables are rebuilt rather than sent to every worker, and no place in the
+        # code is named.
         public = {name: getattr(self, name) for name in ("scheme", "secure", "rank", "world_size")}
-        return {**public, "key": self._key.secret}
+        known = {} if self._records is None else {"records": self._records}
+        return {**public, **known, "key": self._key.secret}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self._key = Key.from_secret(state["key"])
-        vars(self).update({name: value for name, value in state.items() if name != "key"})
+        self._records = state.get("records")
+        vars(self).update({name: value for name, value in state.items() if name not in ("key", "records")})
         self._open()
 
     def __repr__(self) -> str:
@@ -102,8 +125,8 @@ class Sampler:
     def batches(self, steps: int, start: int = 0) -> Batches:
         """The batches of a run of `steps` steps, from step `start` on, as a lazy sequence.
 
-        `steps` is the number that is accounted, also when resuming: the batches are those of steps `start` to
-        `steps - 1`. Resuming costs nothing, since no earlier batch is drawn.
+        `steps` is the number that is accounted, also when resuming: the batches are those of steps
+        `start` to `steps - 1`. Resuming costs nothing, since no earlier batch is drawn.
         """
         steps = _checks.step_count(steps)
         start = _checks.integer(
@@ -114,9 +137,10 @@ class Sampler:
     def shard(self, rank: int, world_size: int) -> Sampler:
         """The part of every batch that one of `world_size` ranks processes.
 
-        The cap holds for the global batch, as accounted: its examples are dealt to the ranks in turn, so that their
-        numbers differ by one at most, and the union over ranks is the batch. All ranks must use the same key. Every
-        rank gets `ceil(max_batch_size / world_size)` rows at every step, also when none is an example.
+        The cap holds for the global batch, as accounted: its examples are dealt to the ranks in
+        turn, so that their numbers differ by one at most, and the union over ranks is the batch.
+        All ranks must use the same key. Every rank gets `ceil(max_batch_size / world_size)` rows at
+        every step, also when none is an example.
         """
         if self.world_size > 1:
             raise _checks.fail(f"world_size={self.world_size} is set already; call shard on the whole sampler")
@@ -130,16 +154,19 @@ class Sampler:
 
     @property
     def fingerprint(self) -> str:
-        """32 hex digits that two samplers share exactly if they have the same key; they tell nothing else about it.
+        """32 hex digits that two samplers share exactly if they have the same key.
 
-        For checkpoints and for ranks that compare notes: not a secret, unlike the key.
+        They tell nothing else about it.
+
+        For checkpoints, and for ranks to compare: not a secret, unlike the key.
         """
         return self._key.derive("check", 16).hex()
 
     def stream(self, purpose: Purpose, step: int) -> Stream:
-        """Random words of the run's key for a purpose other than batches, always from the beginning.
+        """Random words of the run's key for a purpose other than batches, from the beginning.
 
-        Streams of different purposes or steps share no block, so noise drawn from here is independent of the batches.
+        Streams of different purposes or steps share no block, so noise drawn from here is
+        independent of the batches.
         """
         return self._source.at(purpose, _step(step))
 
@@ -153,28 +180,32 @@ class Sampler:
             ) from None
 
     def _batch(self, step: int) -> Batch:
-        scheme = self.scheme
         stream = self._source.at(Purpose.BATCH, step)
-        size = size_law(scheme).draw(stream)
-        return self._padded(step, subset(stream, scheme.group_size, size, self._dtype))
+        size = self._urn.law.draw(stream)
+        return self._padded(step, subset(stream, self._urn.slots, size, self._dtype))
 
     def _padded(self, step: int, chosen: Indices) -> Batch:
-        """What this rank gets of the members of the step's group at the chosen places."""
+        """This rank's share of the members of the step's group at the chosen places.
+
+        Slots without a record are padding.
+        """
+        if self._records is not None:
+            chosen = chosen[: chosen.searchsorted(self._records)]
         if self.scheme.cycle_length > 1:
             chosen = self._partition.members(step % self.scheme.cycle_length, chosen)
         if self.world_size > 1:
             chosen = chosen[self.rank :: self.world_size]
         indices = self._padding()
         indices[: chosen.size] = chosen
-        return Batch(indices, indices >= 0, chosen.size, self.scheme.dataset_size)
+        return Batch(indices, indices >= 0, chosen.size, self.scheme.dataset_size, records=self._records)
 
     def _in_order(self, steps: range) -> Iterator[Batch]:
-        """The batches of many steps; drawn ahead, more of them the longer somebody reads."""
-        most, count = most_steps(self.scheme), 1
-        ahead = Ahead(self._source, self.scheme, self._dtype) if most > 1 else None
+        """The batches of many steps, drawn together: more at a time the longer somebody reads."""
+        most, count = most_steps(self.scheme.max_batch_size, self._urn.slots), 1
+        draws = BatchedDraws(self._source, self._urn, self._dtype) if most > 1 else None
         while steps:
             now, steps = steps[:count], steps[count:]
-            sets = [None] if ahead is None or count == 1 else ahead.sets(now)
+            sets = [None] if draws is None or count == 1 else draws.sets(now)
             for step, chosen in zip(now, sets, strict=True):
                 yield self._batch(step) if chosen is None else self._padded(step, chosen)
             count = min(2 * count, most)
@@ -182,12 +213,13 @@ class Sampler:
 
 @public
 class Batches(Sequence[Batch]):
-    """A finite run of batches, drawn when asked for: `len`, indexing, slicing, iterating again, pickling.
+    """A finite run of batches, drawn when asked for; it can be indexed, sliced, repeated, pickled.
 
     >>> from filet.scheme import CappedPoisson
-    >>> run = CappedPoisson(dataset_size=10, sampling_probability=0.5, max_batch_size=8).sampler(key=7).batches(100)
+    >>> scheme = CappedPoisson(dataset_size=10, sampling_probability=0.5, max_batch_size=8)
+    >>> run = scheme.sampler(key=b"16 secret bytes!").batches(100)
     >>> len(run), run[-1] == run[90:][9], [batch.size for batch in run[:3]]
-    (100, True, [6, 4, 3])
+    (100, True, [4, 3, 6])
 
     Arguments:
         sampler: where the batches come from.

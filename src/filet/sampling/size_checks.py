@@ -1,4 +1,4 @@
-"""Checks of batch sizes: their law, their mean, their order, and what follows full batches."""
+"""Checks of batch sizes: their law, their mean, their order, and the sizes after full batches."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ _EXPECTED = 10.0  # outcomes expected less often than this are pooled
 def size_checks(sizes: NDArray[np.int64], scheme: CappedPoisson) -> list[Check]:
     steps = sizes.size
     first, law = size_law_around_mean(scheme)
-    seen = sizes - first
-    inside = (seen >= 0) & (seen < law.size)
-    odd = sizes[~inside]
-    counts = np.bincount(seen[inside], minlength=law.size)
+    places = sizes - first
+    inside = (places >= 0) & (places < law.size)
+    outside = sizes[~inside]
+    counts = np.bincount(places[inside], minlength=law.size)
     observed, expected = _pool(counts, steps * law)
     statistic = float((np.square(observed - expected) / expected).sum())
     p_value = float(chdtrc(observed.size - 1, statistic)) if observed.size > 1 else 1.0
-    impossible = odd.size + int(counts[law * steps < 1e-12].sum())
+    impossible = outside.size + int(counts[law * steps < 1e-12].sum())
     if impossible:
         p_value = 0.0
     mean = float(law @ (first + np.arange(law.size)))
@@ -37,7 +37,7 @@ def size_checks(sizes: NDArray[np.int64], scheme: CappedPoisson) -> list[Check]:
 def _mean_check(sizes: NDArray[np.int64], first: int, law: NDArray[np.float64]) -> list[Check]:
     """The sum of all sizes: a probability that is slightly wrong moves all of them the same way."""
     if law.max() > 1.0 - 1e-12:
-        return []  # there is one size only, and the law of sizes has seen others
+        return []  # there is one size only, and the check of their law has refused others
     mean, deviation = _mean_and_deviation(first, law)
     p_value = law_sum_p_value(float(sizes.sum()), sizes.size, first, law)
     z = (float(sizes.mean()) - mean) / (deviation / math.sqrt(sizes.size))
@@ -45,7 +45,7 @@ def _mean_check(sizes: NDArray[np.int64], first: int, law: NDArray[np.float64]) 
 
 
 def _ends_check(sizes: NDArray[np.int64], scheme: CappedPoisson) -> Check:
-    """How many batches are empty and how many are full."""
+    """Counts of empty and of full batches."""
     cap = min(scheme.max_batch_size, scheme.group_size)
     smallest, parts = 1.0, []
     for name, size in (("empty", 0), ("full", cap)):
@@ -59,7 +59,8 @@ def _ends_check(sizes: NDArray[np.int64], scheme: CappedPoisson) -> Check:
 def after_full_check(sizes: NDArray[np.int64], scheme: CappedPoisson, skipped: list[str]) -> list[Check]:
     """Sizes right after full batches: if what did not fit is carried over, they are larger.
 
-    Whether a step counts is known before its size is drawn, so the sizes that count follow the law like all others.
+    Whether a step counts is known before its size is drawn, so the sizes that count follow the law
+    like all others.
     """
     cap = min(scheme.max_batch_size, scheme.group_size)
     followers = sizes[1:][sizes[:-1] >= cap]
@@ -80,7 +81,7 @@ def _mean_and_deviation(first: int, law: NDArray[np.float64]) -> tuple[float, fl
 
 
 def _pool(counts: NDArray[np.int64], expected: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Join neighbouring sizes until each bin expects enough; what is left joins the last bin."""
+    """Join neighbouring sizes until each bin expects enough; the rest joins the last bin."""
     bins: list[list[float]] = []
     count = mean = 0.0
     for one, expectation in zip(counts.tolist(), expected.tolist(), strict=True):

@@ -1,8 +1,9 @@
 """The law of a capped batch's size, drawn exactly from words.
 
-The first 64 bits of a uniform number on [0, 1) and a table of floating-point thresholds decide nearly every draw. Each
-threshold knows how far rounding may have moved it; a word that falls so close is decided by integer arithmetic
-(`exact_sizes`), with further words where 64 bits do not suffice.
+The first 64 bits of a uniform number on [0, 1) and a table of floating-point thresholds decide
+nearly every draw. Each threshold has a bound of its rounding error; a word within that bound is
+decided by integer arithmetic (`exact_sizes`), with further words where 64 bits do not
+suffice.
 """
 
 from __future__ import annotations
@@ -18,17 +19,19 @@ from .draws import WORD
 from .exact_sizes import exact_size
 from .streams import Stream, Words
 
-# Each ratio of neighbouring chances has 7 roundings, counting its inverse, and each product of ratios one more.
+# Each ratio of neighbouring chances has 7 roundings, counting its inverse, and each product of
+# ratios one more.
 _ROUNDINGS_PER_STEP = 8
 
 
 class SizeLaw:
     """The law of a capped batch's size; one word draws one size, nearly always.
 
-    Guarantees: the law is exactly that of the scheme, whatever the floating-point table: a word is read off the table
-    only where its error bounds leave no choice. Building the table costs O(sqrt(max_batch_size)) time and memory at
-    most, drawing O(log) of that; the exact way costs as much as the table and is taken with a chance of about 1e-15
-    times the table's length squared. The same on every platform: only correctly rounded operations are used.
+    Guarantees: the law is exactly that of the scheme, whatever the floating-point table: a word is
+    read off the table only where its error bounds leave no choice. Building the table costs
+    O(sqrt(max_batch_size)) time and memory at most, drawing O(log) of that; the exact way costs as
+    much as the table and is taken with a chance of about 1e-15 times the table's length squared.
+    The same on every platform: only correctly rounded operations are used.
     """
 
     def __init__(self, scheme: CappedPoisson, first: int, thresholds: Words, starts: Words, ends: Words) -> None:
@@ -47,7 +50,7 @@ class SizeLaw:
         return exact_size(self.scheme, int(word), stream)
 
     def read(self, words: Words) -> list[int | None]:
-        """The size that each first word gives, or None where it leaves a choice that `draw` has to make."""
+        """The size that each first word gives, or None where `draw` has to decide."""
         places = self.thresholds.searchsorted(words, side="right")
         certain = (self.starts[places] <= words) & (words <= self.ends[places])
         sizes = zip(places.tolist(), certain.tolist(), strict=True)
@@ -61,15 +64,17 @@ def size_law(scheme: CappedPoisson) -> SizeLaw:
     cap = min(scheme.max_batch_size, n)
     if p == 1.0:
         return _constant(scheme, cap, 0)
-    # Bernstein: |Bin - np| exceeds 37 + 11 sd with chance below 2**-79. The conditioned law falls off
-    # at least as fast below its own mode, because the binomial is log-concave.
+    # Bernstein: |Bin - np| exceeds 37 + 11 sd with chance below 2**-79. The conditioned law falls
+    # off at least as fast below its own mode, because the binomial is log-concave.
     reach = math.ceil(38 + 11 * math.sqrt(n * p * (1.0 - p)))
     mode = min(n, math.floor((n + 1) * Fraction(p)))
     top = min(n, mode + reach)
     if scheme.overflow is Overflow.REJECT and cap < mode:
-        # From the cap down, each size is at most `fall` times as likely as the next: 1/2 or less once cap < np / 2.
+        # From the cap down, each size is at most `fall` times as likely as the next: 1/2 or less
+        # once cap < np / 2.
         fall = cap / (n - cap + 1) * ((1.0 - p) / p)
-        mode, reach = cap, min(reach, math.ceil(56 / -math.log(fall)) if 0.0 < fall < 1.0 else reach)
+        mode = cap
+        reach = min(reach, math.ceil(56 / -math.log(fall)) if 0.0 < fall < 1.0 else reach)
     if scheme.overflow is Overflow.REJECT:
         top = min(top, cap)
     first = max(0, mode - reach)
@@ -91,11 +96,13 @@ def _constant(scheme: CappedPoisson, size: int, start: int) -> SizeLaw:
 
 
 def _integer_weights(n: int, p: float, first: int, mode: int, top: int, limit: int) -> tuple[Words, float]:
-    """Chances of the sizes first..top in units of 2**-64, relative to their total, and a bound on all others' chance.
+    """Chances of the sizes first..top in units of 2**-64, relative to their total.
 
-    They sum to 2**64 exactly (the mode takes the rounding), so the mode's own entry wraps to 0 if it is the only size
-    left. Sizes go up to `limit`. Away from the mode, ratios of neighbours fall, so geometric series bound what is
-    left out.
+    With a bound on the chance of all others.
+
+    They sum to 2**64 exactly (the mode takes the rounding), so the mode's own entry wraps to 0 if
+    it is the only size left. Sizes go up to `limit`. Away from the mode, ratios of neighbours fall,
+    so geometric series bound what is left out.
     """
     sizes = np.arange(first + 1, top + 1, dtype=np.int64)
     odds = p / (1.0 - p)
@@ -117,19 +124,25 @@ def _integer_weights(n: int, p: float, first: int, mode: int, top: int, limit: i
 
 
 def _geometric(chance: float, ratio: float) -> float:
-    """An upper bound on what follows `chance` in a series whose ratios are `ratio` or less; 1 if there is none."""
+    """An upper bound on what follows `chance` in a series whose ratios are `ratio` or less.
+
+    1 if there is none.
+    """
     if ratio > 1.0 - 1e-9:
         return 1.0
     return 1.001 * chance * ratio / (1.0 - ratio) + 1e-300
 
 
 def _certain_words(thresholds: Words, mode: int, steps: int, outside: float) -> tuple[Words, Words]:
-    """For each size, the first and the last word that give it for certain (none, if the first is above the last).
+    """The first and the last word that give each size for certain.
 
-    With u = 2**-53, a chance at most `steps` ratios from the mode errs by 8 u `steps` relatively, their total by no more,
-    and their quotient by both. So does the sum of all chances below a threshold up to the mode, and the sum of all
-    above a later one, as the weights sum to 2**64 exactly. To that, each weight's own rounding adds half a unit, and
-    what the table leaves out adds `outside`.
+    There is none if the first is above the last.
+
+    With u = 2**-53, a chance at most `steps` ratios from the mode errs by 8 u `steps` relatively,
+    their total by no more, and their quotient by both. So does the sum of all chances below a
+    threshold up to the mode, and the sum of all above a later one, as the weights sum to 2**64
+    exactly. To that, each weight's own rounding adds half a unit, and what the table leaves out
+    adds `outside`.
     """
     relative = 2.02 * (_ROUNDINGS_PER_STEP * steps + 4) * 2.0**-53
     fixed = 0.5 * (steps + 1) + 1.01 * outside * float(WORD) + 4.0
@@ -138,7 +151,7 @@ def _certain_words(thresholds: Words, mode: int, steps: int, outside: float) -> 
     errors = np.ceil(1.01 * (relative * mass + fixed)).tolist()
     edges = [(edge, int(error)) for edge, error in zip(thresholds.tolist(), errors, strict=True)]
     end = math.ceil(1.01 * fixed)
-    # The words 0 and 2**64 - 1 are never certain, so what is cut off at these ends below does no harm.
+    # The words 0 and 2**64 - 1 are never certain, so that cutting off at these ends does no harm.
     starts = np.array([end, *(min(edge + error, WORD - 1) for edge, error in edges)], dtype=np.uint64)
     ends = np.array([*(max(edge - error - 1, 0) for edge, error in edges), WORD - 1 - end], dtype=np.uint64)
     return np.maximum.accumulate(starts), np.minimum.accumulate(ends[::-1])[::-1].copy()

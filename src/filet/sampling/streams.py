@@ -1,8 +1,8 @@
-"""Keys and keyed random streams: 64-bit words that depend only on the key, the purpose and the step.
+"""Keyed random streams: 64-bit words that depend only on the key, the purpose and the step.
 
-Every stream is read as raw words and converted by filet itself (`_draws`), so that a key gives the same batches on
-every platform and under every NumPy version. One key drives disjoint counters for each purpose and step: two
-streams never share a block.
+Every stream is read as raw words and converted by filet itself (`_draws`), so that a key gives the
+same batches on every platform and under every NumPy version. One key drives disjoint counters for
+each purpose and step: two streams never share a block.
 """
 
 from __future__ import annotations
@@ -21,11 +21,12 @@ Words = NDArray[np.uint64]
 
 
 class Purpose(enum.IntEnum):
-    """What a stream is for. The number is part of the counter: never reuse or renumber one."""
+    """Purpose of a stream. The number is part of the counter: never reuse or renumber one."""
 
     BATCH = 1
     PARTITION = 2
     NOISE = 3
+    GENERATOR = 4
 
 
 class Stream(Protocol):
@@ -36,20 +37,26 @@ class Stream(Protocol):
 
 
 class Source(Protocol):
-    """Everything one key can give."""
+    """All streams of one key."""
 
     def at(self, purpose: Purpose, step: int) -> Stream:
         """The stream for one purpose and step, always from its beginning."""
 
-    def beginnings(self, purpose: Purpose, count: int, most_steps: int) -> Beginnings:
-        """For reading the first `count` words of up to `most_steps` steps at once."""
+    def first_words(self, purpose: Purpose, count: int, most_steps: int) -> FirstWords:
+        """A reader of the first `count` words of up to `most_steps` steps at once."""
 
 
-class Beginnings(Protocol):
-    """The first words of several steps' streams: what `Source.at` would read, in fewer calls. For one thread."""
+class FirstWords(Protocol):
+    """Reader of the first words of several steps' streams: the words of `Source.at`, in fewer calls.
+
+    For one thread.
+    """
 
     def read(self, steps: range) -> Words:
-        """One row of words a step. The table is overwritten by the next call: fresh memory would cost more than AES."""
+        """One row of words a step.
+
+        The table is overwritten by the next call: fresh memory would cost more than AES.
+        """
 
 
 def open_source(key: Key, *, secure: bool) -> Source:
@@ -57,7 +64,7 @@ def open_source(key: Key, *, secure: bool) -> Source:
 
 
 class _PhiloxKey(ISeedSequence):
-    """Hands a key to NumPy's Philox as its seed, which spares a call for entropy that nobody would use."""
+    """A key as the seed of NumPy's Philox, which spares a call for entropy."""
 
     def __init__(self, words: Words) -> None:
         self._words = words
@@ -84,11 +91,11 @@ class _PhiloxSource:
     def at(self, purpose: Purpose, step: int) -> Stream:
         return _PhiloxStream(self._key, np.array([0, 0, step, purpose], dtype=np.uint64))
 
-    def beginnings(self, purpose: Purpose, count: int, most_steps: int) -> Beginnings:
-        return _PhiloxBeginnings(self, purpose, count, most_steps)
+    def first_words(self, purpose: Purpose, count: int, most_steps: int) -> FirstWords:
+        return _PhiloxFirstWords(self, purpose, count, most_steps)
 
 
-class _PhiloxBeginnings:
+class _PhiloxFirstWords:
     def __init__(self, source: _PhiloxSource, purpose: Purpose, count: int, most_steps: int) -> None:
         self._source, self._purpose = source, purpose
         self._words = np.empty((most_steps, count), dtype=np.uint64)
@@ -104,8 +111,8 @@ class _AesStream:
         self._encryptor = encryptor
 
     def words(self, count: int) -> Words:
-        # Zeros are encrypted in place, so that nothing is copied. Older versions of cryptography want room for one
-        # more block, also in counter mode, which needs none.
+        # Zeros are encrypted in place, so that nothing is copied. Older versions of cryptography
+        # want room for one more block, also in counter mode, which needs none.
         words = np.zeros(count + 2, dtype="<u8")
         data = words.data.cast("B")
         self._encryptor.update_into(data[: 8 * count], data)
@@ -113,10 +120,14 @@ class _AesStream:
 
 
 class _AesSource:
-    """AES-256 in counter mode; the 128-bit counter block holds (purpose: 1 byte, step: 8 bytes, block: 7 bytes)."""
+    """AES-256 in counter mode.
+
+    The 128-bit counter block holds (purpose: 1 byte, step: 8 bytes, block: 7 bytes).
+    """
 
     def __init__(self, key: Key) -> None:
-        # Here, so that importing filet stays quick, and asking for the other stream needs no such package.
+        # Here, so that importing filet stays quick, and asking for the other stream needs no such
+        # package.
         try:
             from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
         except ImportError:
@@ -124,7 +135,9 @@ class _AesSource:
                 "secure=True needs the package cryptography, which filet's own installation brings along;"
                 " install it with pip install cryptography, or pass secure=False"
             ) from None
-        self._cipher, self._counting, self._single = Cipher, modes.CTR, modes.ECB
+        self._cipher = Cipher
+        self._counting = modes.CTR
+        self._single = modes.ECB
         self._algorithm = algorithms.AES(key.derive("aes-ctr", 32))
 
     def at(self, purpose: Purpose, step: int) -> Stream:
@@ -132,13 +145,16 @@ class _AesSource:
         block = bytes([purpose]) + step.to_bytes(8, "big") + bytes(7)
         return _AesStream(self._cipher(self._algorithm, self._counting(block)).encryptor())
 
-    def beginnings(self, purpose: Purpose, count: int, most_steps: int) -> Beginnings:
+    def first_words(self, purpose: Purpose, count: int, most_steps: int) -> FirstWords:
         encryptor = self._cipher(self._algorithm, self._single()).encryptor()
-        return _AesBeginnings(encryptor, purpose, count, most_steps)
+        return _AesFirstWords(encryptor, purpose, count, most_steps)
 
 
-class _AesBeginnings:
-    """Counter mode is the encryption of consecutive counters: written out, those of many steps take one call."""
+class _AesFirstWords:
+    """The first words of many counter-mode streams in one call.
+
+    Counter mode is the encryption of consecutive counters, which are written out here.
+    """
 
     def __init__(self, encryptor: Any, purpose: Purpose, count: int, most_steps: int) -> None:
         self._encryptor, self._count = encryptor, count

@@ -1,1 +1,1 @@
-"""What people see: rounded numbers, tables, the privacy statement, columns to export, plots."""
+"""Answers for people and programs: the privacy statement, JSON, columns to export, plots."""

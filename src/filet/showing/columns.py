@@ -23,21 +23,21 @@ from numpy.typing import NDArray
 from .. import _checks
 from .._progress import Progress, reported
 from ..accounting.accountant import Accountant, account
-from ..accounting.curve import PrivacyCurve
+from ..accounting.curve import PrivacyCurve, delta_brackets_each_order
 from ..accounting.lower_bounds import epsilon_lower_bound
 from ..accounting.terms import Adjacency, AdjacencyName, Analysis, AnalysisName
 from ..errors import InvalidArgumentError, NoSolutionError, NotCertifiedError
 from ..planning.calibration import calibrate_sampling_probability
 from ..planning.frontiers import frontier
 from ..planning.strategies import STRATEGIES
-from ..scheme import CappedPoisson
+from ..scheme import CappedPoisson, Overflow, Size
 
 Array = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
 class Columns:
-    """Named arrays of equal length, and what was assumed for them.
+    """Named arrays of equal length, and the assumptions behind them.
 
     >>> print(Columns({"a": np.array([1.0, 2.0]), "b": np.array([0.1, np.inf])}).to_csv(), end="")
     a,b
@@ -68,6 +68,8 @@ def _describe(scheme: CappedPoisson, sigma: float | None = None) -> str:
     parts = [f"n={scheme.dataset_size}", f"p={scheme.sampling_probability:.4g}", *cap]
     if scheme.cycle_length > 1:
         parts.append(f"{scheme.cycle_length} groups")
+    if scheme.size is not Size.PUBLIC:
+        parts.append(f"size {scheme.size}")
     if sigma is not None:
         parts.append(f"noise multiplier {sigma:g}")
     return ", ".join(parts)
@@ -97,7 +99,8 @@ def epsilon_of_steps(
 ) -> Columns:
     """Epsilon after 1 .. `steps` steps, closer together at first, one column for each analysis.
 
-    `epsilon_attack` is what an explicit attack proves to be lost (`epsilon_lower_bound`): the truth lies between.
+    `epsilon_attack` is a lower bound that an explicit attack proves (`epsilon_lower_bound`): the truth
+    lies between.
 
     >>> scheme = CappedPoisson(60_000, 256 / 60_000, 300)
     >>> curve = epsilon_of_steps(scheme, noise_multiplier=1.0, steps=100, delta=1e-5, adjacency="zero-out", points=3)
@@ -124,7 +127,9 @@ def epsilon_of_steps(
 
 
 def epsilon_of_run(curve: PrivacyCurve, *, delta: float, points: int = 25, progress: Progress | None = None) -> Columns:
-    """Epsilon after 1 .. all steps of a run of any phases, in their order; Gaussian releases count from the start.
+    """Epsilon after 1 .. all steps of a run of any phases, in their order.
+
+    Gaussian releases count from the start.
 
     >>> accountant = Accountant("zero-out")
     >>> accountant.compose(CappedPoisson(60_000, 256 / 60_000, 300), noise_multiplier=1.0, steps=60)
@@ -147,16 +152,25 @@ def epsilon_of_run(curve: PrivacyCurve, *, delta: float, points: int = 25, progr
     return Columns({"steps": counts, "epsilon_run": np.array(values)}, f"delta={delta:g}; {_describe_curve(curve)}")
 
 
-def delta_of_epsilon(curve: PrivacyCurve, *, max_epsilon: float | None = None, points: int = 41,
-                     progress: Progress | None = None) -> Columns:  # fmt: skip
-    """Delta at epsilons from 0 to `max_epsilon` (by default where delta is 1e-12), from above and from below.
+_FAR = 10.0  # larger than any epsilon of use, where none is finite
 
-    `delta_lower` bounds the same analysis from below, `delta_attack` the truth: an attack with all other examples zero
-    reaches it.
+
+def delta_of_epsilon(
+    curve: PrivacyCurve,
+    *,
+    max_epsilon: float | None = None,
+    points: int = 41,
+    progress: Progress | None = None,
+) -> Columns:
+    """Delta at epsilons from 0 to `max_epsilon`, from above and from below.
+
+    By default the largest epsilon is the one at delta 1e-12; 10 where that one is infinite.
+
+    `delta_lower` bounds the same analysis from below, `delta_attack` the truth: an attack with all
+    other examples zero reaches it.
     """
     top = curve.epsilon(1e-12) if max_epsilon is None else float(_checks.epsilon_array(max_epsilon))
-    if not math.isfinite(top):
-        raise InvalidArgumentError("the run has no finite epsilon at delta=1e-12; pass max_epsilon")
+    top = top if math.isfinite(top) else _FAR
     epsilons = np.linspace(0.0, top if top > 0.0 else 1.0, checked_points(points))
     attack = zero_others(curve)
     asked = reported([curve, attack], progress, lambda one: "the attack" if one is attack else "the analysis")
@@ -171,11 +185,13 @@ def delta_of_epsilon(curve: PrivacyCurve, *, max_epsilon: float | None = None, p
 
 
 def trade_off(curve: PrivacyCurve, *, points: int = 61, progress: Progress | None = None) -> Columns:
-    """Power of membership attacks: true positive rates at false positive rates from 1e-6 to 1, for either null.
+    """Power of membership attacks, for either null hypothesis.
 
-    `true_positive_rate_upper` bounds every attack. `true_positive_rate_lower` is reached by one: all other examples
-    are zero, so that a step shows one vector, or its absence, with the chance that a batch holds it. Nothing an
-    analysis can do moves the truth below it.
+    True positive rates are at false positive rates from 1e-6 to 1.
+
+    `true_positive_rate_upper` bounds every attack. `true_positive_rate_lower` is reached by one:
+    all other examples are zero, so that a step shows one vector, or its absence, with the chance
+    that a batch holds it. Nothing an analysis can do moves the truth below it.
 
     >>> scheme = CappedPoisson(60_000, 256 / 60_000, 300)
     >>> curve = account(scheme, noise_multiplier=1.0, steps=1_000, adjacency="zero-out")
@@ -195,7 +211,10 @@ def trade_off(curve: PrivacyCurve, *, points: int = 61, progress: Progress | Non
 
 
 def zero_others(curve: PrivacyCurve) -> PrivacyCurve:
-    """What an attacker sees if all other examples are zero: Poisson sampling at each phase's inclusion probability."""
+    """The run that an attacker sees if all other examples are zero.
+
+    It is Poisson sampling at each phase's inclusion probability.
+    """
     accountant = Accountant(curve.adjacency)
     accountant.compose_gaussian(1.0 / math.sqrt(curve.gaussian) if curve.gaussian else math.inf)
     for phase in curve.phases:
@@ -208,22 +227,25 @@ def zero_others(curve: PrivacyCurve) -> PrivacyCurve:
 def _attack_power(curve: PrivacyCurve, rates: Array) -> Array:
     """Proven power of the attack with all other examples zero."""
     attack = zero_others(curve)
-    if attack.exposed:
+    noiseless = [phase for phase in attack.phases if phase.steps and phase.noise_multiplier == 0.0]
+    if noiseless or attack.gaussian == math.inf:
         return rates.copy()
     top = max(attack.epsilon(1e-9), 0.1)
     grid = np.concatenate([np.linspace(0.0, 1.0, 41) ** 1.5 * top, [2.0 * top]])
-    each = attack.delta_bounds_each_direction(grid)
+    each = delta_brackets_each_order(attack, grid)
     forward, backward = (np.asarray(each[side].lower) for side in (0, -1))
     power = np.zeros_like(rates)
     for one, other in ((forward, backward), (backward, forward)):
-        # power(f) = inf over thresholds a of H_a + a f. Between two grid points H_a is at least its value at the right
-        # one and a at least the left one; beyond the last point a alone decides.
+        # power(f) = inf over thresholds a of H_a + a f. Between two grid points H_a is at least its
+        # value at the right one and a at least the left one; beyond the last point a alone decides.
         ahead = np.append(one[1:], 0.0)[None, :] + np.exp(grid)[None, :] * rates[:, None]
-        # Thresholds below 1: H_{1/b}(P||Q) + f/b = 1 - (1 - H_b(Q||P) - f) / b, with b falling towards 1.
+        # Thresholds below 1: H_{1/b}(P||Q) + f/b = 1 - (1 - H_b(Q||P) - f) / b, with b falling
+        # towards 1.
         spare = 1.0 - np.append(other[1:], 0.0)[None, :] - rates[:, None]
         behind = 1.0 - np.maximum(spare, 0.0) * np.exp(-grid)[None, :]
         power = np.maximum(power, np.minimum(ahead.min(axis=1), behind.min(axis=1)))
-    # The power of the best test is concave in f, and at least f: the hull of proven points is proven.
+    # The power of the best test is concave in f, and at least f: the hull of proven points is
+    # proven.
     return _concave_hull(np.append(0.0, rates), np.append(0.0, np.maximum(power, rates)))[1:]
 
 
@@ -248,17 +270,66 @@ def batch_sizes(scheme: CappedPoisson) -> Columns:
     """
     n, p = scheme.group_size, scheme.sampling_probability
     mean, spread = n * p, math.sqrt(n * p * (1.0 - p))
-    cap = scheme.max_batch_size if scheme.capped else math.ceil(mean)  # what no draw exceeds is no place to look
+    cap = scheme.max_batch_size if scheme.capped else math.ceil(mean)
     low = max(0, min(math.floor(mean - 6.5 * spread), cap - 1) - 2)
     high = min(n, math.ceil(max(mean + 6.5 * spread, cap)) + 2)
     if high - low > 200_000:
         raise InvalidArgumentError(f"the batch sizes {low} to {high} are too many to list; use a smaller dataset_size")
     sizes = np.arange(low, high + 1)
-    free = replace(scheme, max_batch_size=n, overflow="truncate")  # type: ignore[arg-type]
+    free = replace(scheme, max_batch_size=n, overflow="truncate", size="public")  # type: ignore[arg-type]
     capped, poisson = (np.exp([one.log_batch_size_probability(int(size)) for size in sizes]) for one in (scheme, free))
     arrays = {"size": sizes.astype(float), "probability": capped, "probability_without_cap": poisson}
     marks = {"mean": scheme.expected_batch_size}
     return Columns(arrays, _describe(scheme), marks | ({"max_batch_size": cap} if scheme.capped else {}))
+
+
+CAPPED = (
+    ("truncate", Analysis.UNION),
+    ("truncate", Analysis.NOTE),
+    ("truncate", Analysis.SWAP),
+    ("truncate", Analysis.REFINED),
+    ("reject", Analysis.REFINED),
+)
+
+
+def epsilon_of_cap(
+    scheme: CappedPoisson,
+    *,
+    noise_multiplier: float,
+    steps: int,
+    delta: float,
+    adjacency: Adjacency | AdjacencyName,
+    points: int = 41,
+    progress: Progress | None = None,
+) -> Columns:
+    """Epsilon against the cap, one column for each policy and analysis, and without a cap.
+
+    Caps go from half a standard deviation below the mean batch to eight above it, with the scheme's
+    own. Infinite where an analysis proves nothing.
+
+    >>> scheme = CappedPoisson(60_000, 256 / 60_000, 300)
+    >>> curve = epsilon_of_cap(scheme, noise_multiplier=1.0, steps=100, delta=1e-5, adjacency="zero-out", points=3)
+    >>> [int(cap) for cap in curve["max_batch_size"]]
+    [248, 300, 316, 384]
+    """
+    mean = scheme.group_size * scheme.sampling_probability
+    spread = math.sqrt(mean * (1.0 - scheme.sampling_probability))
+    grid = np.round(mean + spread * np.linspace(-0.5, 8.0, checked_points(points)))
+    caps = np.unique(np.clip([*grid, min(scheme.max_batch_size, scheme.group_size)], 1, scheme.group_size))
+    given: dict[str, Any] = {"noise_multiplier": noise_multiplier, "steps": steps, "adjacency": adjacency}
+    free = replace(scheme, max_batch_size=None, overflow="truncate", size="public")  # type: ignore[arg-type]
+    plain = account(free, **given).epsilon(delta)
+    tries = [(policy, analysis, int(cap)) for policy, analysis in CAPPED for cap in caps]
+    arrays: dict[str, list[float]] = {f"epsilon_{policy}_{analysis}": [] for policy, analysis in CAPPED}
+    for policy, analysis, cap in reported(tries, progress, lambda one: f"{one[0]}, {one[1]}, cap {one[2]}"):
+        capped = replace(free, max_batch_size=cap, overflow=Overflow(policy))
+        arrays[f"epsilon_{policy}_{analysis}"].append(account(capped, analysis=analysis, **given).epsilon(delta))
+    relation = _checks.choice("adjacency", adjacency, Adjacency)
+    about = f"{relation}, delta={delta:g}; n={scheme.dataset_size}, mean batch {mean:g}"
+    about += f", noise multiplier {noise_multiplier:g}, {steps} steps"
+    columns = {name: np.array(values) for name, values in arrays.items()}
+    columns["epsilon_no_cap"] = np.full(caps.size, plain)
+    return Columns({"max_batch_size": caps, **columns}, about, {"max_batch_size": float(scheme.max_batch_size)})
 
 
 def utilization_of_cap(
@@ -272,7 +343,7 @@ def utilization_of_cap(
     adjacency: Adjacency | AdjacencyName,
     progress: Progress | None = None,
 ) -> Columns:
-    """The share of the rows that hold examples, at the largest sampling probability that keeps (epsilon, delta).
+    """The share of rows that hold examples, at the largest sampling probability for the target.
 
     One column for each strategy, by its policy and analysis; 0 where no probability will do.
     """
@@ -303,10 +374,10 @@ def frontier_of_steps(
     epsilon: float,
     delta: float,
     adjacency: Adjacency | AdjacencyName,
-    points: int = 7,
+    points: int = 25,
     progress: Progress | None = None,
 ) -> Columns:
-    """The planner's frontier: noise on the mean gradient that a target takes, against the number of steps.
+    """The planner's frontier: noise on the mean gradient that a target takes, against the steps.
 
     Columns are named after the planner's strategies; nan where the target cannot be met.
     """
@@ -314,9 +385,16 @@ def frontier_of_steps(
     # From a thirtieth of the steps to thirty times as many.
     counts = np.unique(np.maximum(1.0, np.round(steps * np.geomspace(1 / 30, 30, checked_points(points)))))
     found = frontier(
-        over="steps", values=counts, dataset_size=dataset_size, max_batch_size=max_batch_size,
-        sampling_probability=sampling_probability, epsilon=epsilon, delta=delta, adjacency=adjacency, progress=progress,
-    )  # fmt: skip
+        over="steps",
+        values=counts,
+        dataset_size=dataset_size,
+        max_batch_size=max_batch_size,
+        sampling_probability=sampling_probability,
+        epsilon=epsilon,
+        delta=delta,
+        adjacency=adjacency,
+        progress=progress,
+    )
     scheme = CappedPoisson(dataset_size, sampling_probability, max_batch_size)
     relation = _checks.choice("adjacency", adjacency, Adjacency)
     shape = f"n={scheme.dataset_size}, p={scheme.sampling_probability:.4g}, B={scheme.max_batch_size}"
