@@ -6,8 +6,18 @@ import importlib
 import pkgutil
 import random
 import sys
+from collections.abc import Iterable, Iterator
 
 import atheris
+
+
+def modules(path: Iterable[str], prefix: str) -> Iterator[str]:
+    """Names of all modules but the integrations': to walk their packages is to import frameworks."""
+    for module in pkgutil.iter_modules(path, prefix):
+        if not module.ispkg:
+            yield module.name
+        elif module.name != "filet.integrations":
+            yield from modules(importlib.import_module(module.name).__path__, f"{module.name}.")
 
 
 def main() -> None:
@@ -16,9 +26,8 @@ def main() -> None:
         import filet
 
         # filet imports late; a module imported while the target runs would not be measured.
-        for module in pkgutil.walk_packages(filet.__path__, "filet."):
-            if not module.ispkg and not module.name.startswith("filet.integrations."):
-                importlib.import_module(module.name)
+        for module in modules(filet.__path__, "filet."):
+            importlib.import_module(module)
         target = importlib.import_module(f"fuzz.{name}")
 
     def mutate(data: bytes, max_size: int, seed: int) -> bytes:

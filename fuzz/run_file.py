@@ -7,8 +7,8 @@ from functools import lru_cache
 from pathlib import Path
 from random import Random
 
-from filet.cli.run_file import PHASE_KEYS, RUN_KEYS, read_run
 from filet.errors import FiletError
+from filet.planning.run_file import PHASE_KEYS, RUN_KEYS, read_run
 
 from .common import NUMBERS, WORDS, check_accountant, check_message, edited
 

@@ -18,10 +18,10 @@ from typing import Any
 import numpy as np
 
 from filet import Adjacency, Analysis, CappedPoisson, PrivacyCurve, account
-from filet.accounting.proving.lending import lent_part
+from filet.accounting.proving.lending import lent_excess
 from filet.accounting.proving.theorems import lending_step, loss_law
-from filet.accounting.searching.crossings import crossings
-from filet.accounting.searching.lending_shares import choose, lenders
+from filet.accounting.search.closed_form import crossings
+from filet.accounting.search.lending import choose_shares, lenders
 from tests.enumeration import (
     ADJACENCIES,
     TOLERANCE,
@@ -91,8 +91,8 @@ def library_bound(draw: Draw, eps: np.ndarray) -> np.ndarray:
     refined = draw.analysis == "refined"
     step = lending_step(scheme, sigma, adjacency, lenders(scheme.max_batch_size, sigma)) if refined else None
     if step is not None:
-        shares = choose(step)
-        lent, back = (lent_part(step, at, *shares.at(at)) for at in (eps, -eps))
+        shares = choose_shares(step)
+        lent, back = (lent_excess(step, at, *shares.at(at)) for at in (eps, -eps))
         forward, reverse = np.minimum(forward, lent), np.minimum(reverse, back * np.exp(eps))
     extra = scheme.overflow_probability * (1 + np.exp(eps)) if draw.analysis == "union" else 0.0
     return np.concatenate([forward + extra, reverse + extra])

@@ -1,13 +1,23 @@
-"""Whoever asks a question (a run, many of them, a certificate) turns NumPy's warnings off once; parts are tested without them."""
+"""Settings of all tests: random examples repeat, and parts are tested without NumPy's warnings.
+
+Whoever asks a question (a run, many of them, a certificate) turns these warnings off once.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import numpy as np
 import pytest
+from hypothesis import settings
 
-PARTS = ("accounting/proving", "accounting/searching")
+# The same examples everywhere, at any speed, and no file written: the working folder may be read-only.
+settings.register_profile("repeatable", derandomize=True, database=None, deadline=None)
+settings.load_profile("repeatable")
+
+FOLDER = Path(__file__).parent
+PARTS = ("accounting/proving", "accounting/search")
 # Tests of directions and of steps, not of curves.
 ASK_PARTS = (
     "test_adversary",
@@ -17,6 +27,13 @@ ASK_PARTS = (
     "test_truth",
     "checking/test_theorems",
 )
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Tests may use short keys, which are for tests; what the documentation shows may not."""
+    for item in items:
+        if FOLDER in item.path.parents:
+            item.add_marker(pytest.mark.filterwarnings("ignore:.*can be found by trying"))
 
 
 @pytest.fixture(autouse=True)

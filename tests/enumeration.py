@@ -5,7 +5,7 @@ two neighbouring data sets on the same components: component `k` sits at `member
 `Q[k]`, for *any* vectors. So the enumeration is done once for a mechanism, and a data set costs a matrix product.
 
 `H_a(P||Q) = integral [P - aQ]_+` is the largest `P(A) - aQ(A)` over all sets A, so any set that is measured exactly bounds it
-from below. Both routines below choose a good set and measure it by normal distribution functions:
+from below. Enclosure routines below choose a good set and measure it by normal distribution functions:
 
 - `line_profiles`, for data on a line: the intervals between the roots of `P - aQ`. A root that is off by r costs
   about r^2, so three steps of Newton's method are plenty; a pair of roots between two grid points is missed, and so is what

@@ -9,7 +9,7 @@ import numpy as np
 from filet import Adjacency
 from filet._binomial import cap_weights
 from filet.accounting.proving.lending import Step
-from filet.accounting.searching.lending_shares import lenders
+from filet.accounting.search.lending import lenders
 from tests.enumeration import ADJACENCIES
 
 

@@ -58,3 +58,14 @@ def test_brackets_contain_the_truths_of_the_report():
         truth, slack = float(row["epsilon"]), 10.0 ** (1 - int(row["digits"]))
         assert bounds.lower <= truth * (1 + slack), row
         assert bounds.upper >= truth * (1 - slack), row
+
+
+def test_what_the_page_says_of_riskcal_is_what_was_measured():
+    found = json.loads((BENCHMARKS / "results" / "risk.json").read_text())
+    page = (BENCHMARKS.parent / "docs" / "meaning.md").read_text(encoding="utf-8")
+    assert found["peer"]["riskcal"] in page
+    run = next(row for row in found["rows"] if row["steps"] == 14_000)
+    for theirs, reached, ours in zip(run["riskcal"]["power"], run["least"], run["filet"]["power"], strict=True):
+        assert theirs < reached <= ours
+        assert f"{theirs:.6f}" in page
+        assert f"{int(reached * 1e6) / 1e6:.6f}" in page

@@ -12,8 +12,6 @@ import numpy as np
 import pytest
 
 import filet
-from filet.accounting.searching import lending_looks, refinement
-from filet.accounting.searching.lending_looks import Sight
 
 SPAWN = multiprocessing.get_context("spawn")
 SCHEMES = [
@@ -91,21 +89,22 @@ def test_curves_and_lower_bounds_are_the_same_from_many_threads():
     assert [backwards.epsilon(d) for d in reversed(deltas)] == alone[::-1]
 
 
-def test_what_another_thread_looked_up_meanwhile_changes_no_answer(monkeypatch):
-    """From Python 3.12 on, two threads may both compute a cached property, and the second replaces what the first uses."""
-    ask = {"noise_multiplier": 1.0, "steps": 100, "adjacency": "zero-out"}
-    alone = filet.account(SCHEMES[0], **ask).epsilon(1e-3)
-    looked: list[object] = []
-
-    def again(sight):
-        looked.append(sight)
-        return vars(Sight)["_lent"].func(sight)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(lending_looks, "Sight", type("Replaced", (Sight,), {"_lent": property(again)}))
-        patch.setattr(refinement, "Sight", lending_looks.Sight)
-        assert filet.account(SCHEMES[0], **ask).epsilon(1e-3) == alone
-    assert looked
+def test_answers_of_every_kind_are_the_same_digits_from_threads_that_ask_one_curve_at_once():
+    """No answer leaves anything behind that another could read half written."""
+    ask = {"noise_multiplier": 1.0, "steps": 100, "adjacency": "add-remove"}
+    deltas, epsilons = np.geomspace(1e-9, 1e-3, 7), np.linspace(0.1, 2.0, 5)
+    questions = [
+        lambda curve: curve.epsilon_bounds(1e-5),
+        lambda curve: curve.epsilon_bounds(deltas)[1].tolist(),
+        lambda curve: curve.delta_bounds(0.7),
+        lambda curve: curve.delta_bounds(epsilons)[1].tolist(),
+        lambda curve: curve.true_positive_rate(1e-3),
+    ]
+    alone = [question(filet.account(SCHEMES[0], **ask)) for question in questions]
+    shared = filet.account(SCHEMES[0], **ask)
+    with ThreadPoolExecutor(5) as pool:
+        together = list(pool.map(lambda question: question(shared), questions * 3))
+    assert together == alone * 3
 
 
 def test_a_state_file_written_by_two_processes_is_always_one_of_the_two_states(tmp_path):

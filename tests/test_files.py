@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import os
 import stat
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from filet._files import whole_file
+from filet._files import check_writable, whole_file
 from filet.errors import InvalidArgumentError, OutputError, StateError
 
 posix = pytest.mark.skipif(os.name != "posix", reason="file modes and links")
@@ -178,3 +180,42 @@ def test_names_as_long_as_the_file_system_takes_are_written(tmp_path: Path) -> N
     path = tmp_path / ("a." + "x" * 250)
     write(path)
     assert path.read_text() == "new"
+
+
+def test_what_can_be_written_is_tried_without_a_trace(tmp_path: Path) -> None:
+    path = tmp_path / "a.txt"
+    check_writable(path)
+    assert list(tmp_path.iterdir()) == []
+    path.write_text("old")
+    check_writable(path)
+    assert list(tmp_path.iterdir()) == [path]
+    assert path.read_text() == "old"
+    for wrong, words in (
+        (tmp_path, "not a regular file"),
+        (path / "b", "Not a directory"),
+        (tmp_path / "c" / "d", "No such"),
+    ):
+        with pytest.raises(OutputError, match=words):
+            check_writable(wrong)
+
+
+@posix
+def test_a_name_that_the_file_system_cannot_encode_is_refused(tmp_path: Path) -> None:
+    code = """import sys
+from filet import Accountant, FiletError
+assert sys.getfilesystemencoding() == "ascii"
+accountant = Accountant("zero-out")
+for act in (accountant.save, Accountant.load):
+    try:
+        act("caf\\xe9.json")
+    except FiletError as error:
+        print(error)
+"""
+    variables = {"PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0", "LC_ALL": "C"}
+    outcome = subprocess.run(
+        [sys.executable, "-c", code], env={**os.environ, **variables}, cwd=tmp_path, capture_output=True, check=True
+    )
+    assert outcome.stdout.splitlines() == 2 * [
+        rb"path='caf\xe9.json' has characters that file names cannot have here (ascii); pass another name, or set PYTHONUTF8=1"
+    ]
+    assert list(tmp_path.iterdir()) == []

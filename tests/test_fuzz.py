@@ -17,7 +17,13 @@ CHECKS = [HealthCheck.too_slow, HealthCheck.filter_too_much, HealthCheck.functio
 
 
 def fuzz(examples):
-    return settings(max_examples=examples, deadline=None, derandomize=True, database=None, suppress_health_check=CHECKS)
+    return settings(max_examples=examples, suppress_health_check=CHECKS)
+
+
+def test_random_examples_repeat_and_leave_no_file():
+    assert settings.default.derandomize
+    assert settings.default.database is None
+    assert settings.default.deadline is None
 
 
 def log_uniform(low, high):
@@ -252,8 +258,21 @@ def test_audit_refuses_junk_or_reports_chances(batches, steps):
     except filet.FiletError as error:
         assert "\n" not in str(error)
         return
+    reports_chances(report)
+
+
+def reports_chances(report):
+    assert report.checks
     assert all(0.0 <= check.p_value <= 1.0 for check in report.checks)
     assert isinstance(report.summary(), str)
+
+
+@fuzz(60)
+@given(st.lists(st.lists(st.integers(0, 99), max_size=25, unique=True), min_size=1, max_size=30), st.booleans())
+def test_audit_of_any_batches_reports_chances(batches, padded):
+    """Whatever their sizes: those above the cap are a finding too."""
+    rows = [np.array([*batch, *[-1] * (25 - len(batch) if padded else 0)], dtype=np.int64) for batch in batches]
+    reports_chances(audit(rows, filet.CappedPoisson(100, 0.1, 20)))
 
 
 @fuzz(60)

@@ -7,6 +7,7 @@ import subprocess
 import sys
 import tarfile
 import tomllib
+import zipfile
 from pathlib import Path
 
 import pytest
@@ -32,7 +33,7 @@ def readme_command(name: str) -> str:
 
 def test_the_version_stands_in_one_place_and_the_changelog_begins_with_it() -> None:
     assert "version" not in PROJECT
-    assert PROJECT["dynamic"] == ["version"]
+    assert PROJECT["dynamic"] == ["version", "readme"]
     heading = re.search(r"^## (\S+) \((\d{4}-\d\d-\d\d)\)$", text("CHANGELOG.md"), re.M)
     assert heading, "the newest version of CHANGELOG.md needs a date"
     assert heading[1] == filet.__version__
@@ -47,28 +48,63 @@ def test_breaking_changes_come_first_in_the_changelog() -> None:
 LINK = re.compile(r"!?\[[^\]]*\]\(([^)\s]+)\)|<img[^>]*src=\"([^\"]+)\"|srcset=\"([^\"]+)\"")
 
 
-@pytest.mark.parametrize("page", ["README.md", "SECURITY.md"])
-def test_links_are_absolute_and_lead_to_files_of_the_project(page: str) -> None:
-    links = ["".join(groups) for groups in LINK.findall(text(page))]
-    assert links
-    source = URLS["Source"]
-    raw = source.replace("github.com", "raw.githubusercontent.com") + "/main/"
-    ours = 0
-    for link in links:
-        assert link.startswith("https://"), f"{page}: {link} does not work on PyPI"
+def links(words: str) -> list[str]:
+    return ["".join(groups) for groups in LINK.findall(words)]
+
+
+@pytest.mark.parametrize("page", ["README.md", "SECURITY.md", "CONTRIBUTING.md", "RELEASING.md"])
+def test_links_are_relative_and_lead_to_files_of_a_clone(page: str) -> None:
+    """An absolute link to the project's own files would need a site; a relative one works in a clone and on any host."""
+    relative = [link for link in links(text(page)) if not link.startswith("https://")]
+    assert relative
+    for link in relative:
         target, _, anchor = link.partition("#")
-        for base in (f"{source}/blob/main/", f"{source}/tree/main/", raw):
-            if target.startswith(base):
-                assert (ROOT / target.removeprefix(base)).exists(), link
-                ours += 1
-        if target.startswith(URLS["Documentation"]) and target.endswith(".html"):
-            name = target.removeprefix(f"{URLS['Documentation']}latest/").replace(".html", ".md")
-            assert (ROOT / "docs" / name).exists(), link
-            headings = re.findall(r"^#+ (.*)$", text(f"docs/{name}"), re.M)
-            anchors = {re.sub(r"[^\w\- ]", "", one.lower()).strip().replace(" ", "-") for one in headings}
-            assert not anchor or anchor in anchors, link
-            ours += 1
-    assert ours >= 1
+        assert (ROOT / target).exists(), link
+        titles = re.findall(r"^#+ (.*)$", text(target), re.M) if target.endswith(".md") else []
+        anchors = {re.sub(r"[^\w\- ]", "", one.lower()).strip().replace(" ", "-") for one in titles}
+        assert not anchor or anchor in anchors, link
+    ours = (URLS["Documentation"], f"{URLS['Source']}/blob", f"{URLS['Source']}/tree")
+    assert [link for link in links(text(page)) if link.startswith(ours)] == []
+
+
+@pytest.fixture(scope="module")
+def metadata(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """The metadata of a wheel that is built from this source, as the index of packages shows it."""
+    folder = tmp_path_factory.mktemp("wheel")
+    build = "import sys, hatchling.build; hatchling.build.build_wheel(sys.argv[1])"
+    subprocess.run([sys.executable, "-c", build, str(folder)], cwd=ROOT, check=True, capture_output=True)
+    with zipfile.ZipFile(next(folder.glob("*.whl"))) as wheel:
+        name = next(name for name in wheel.namelist() if name.endswith(".dist-info/METADATA"))
+        return wheel.read(name).decode("utf-8")
+
+
+def test_the_readme_of_the_built_package_has_absolute_links_to_the_same_places(metadata: str) -> None:
+    source, site = URLS["Source"], f"{URLS['Documentation']}latest/"
+    raw = source.replace("github.com", "raw.githubusercontent.com") + "/main/"
+    built, written = links(metadata), links(text("README.md"))
+    assert len(built) == len(written) > 15
+    for link, original in zip(built, written, strict=True):
+        page = re.fullmatch(r"docs/([\w/]+)\.(?:md|ipynb)(#[\w-]+)?", original)
+        if original.startswith("https://"):
+            assert link == original
+        elif original.endswith((".svg", ".png")):
+            assert link == raw + original
+        elif page:
+            assert link == f"{site}{page[1]}.html{page[2] or ''}"
+        else:
+            assert link == f"{source}/blob/main/{original}"
+
+
+def test_only_one_place_says_how_filet_is_installed_before_it_is_published() -> None:
+    """A release changes the words between two marks of the README; the page on installing includes them."""
+    words = re.search(r"<!-- install -->\n(.*?)<!-- end of install -->", text("README.md"), re.S)[1]
+    assert "pip install" in words
+    assert ":start-after: <!-- install -->" in text("docs/install.md")
+    assert "<!-- install -->" in text("RELEASING.md")
+    for page in [ROOT / "README.md", *(ROOT / "docs").rglob("*.md")]:
+        found = page.read_text(encoding="utf-8").replace(words, "")
+        assert "PyPI yet" not in found, page
+        assert not re.search(r"pip install filet\b", found), page
 
 
 def test_the_commands_of_the_readme_are_those_of_ci_and_of_the_workflows() -> None:
@@ -93,7 +129,7 @@ def test_the_commands_of_the_readme_are_those_of_ci_and_of_the_workflows() -> No
 
 def test_the_small_suite_installs_no_framework() -> None:
     named = {Requirement(one).name for one in PROJECT["optional-dependencies"]["test"]}
-    assert not named & {"torch", "opacus", "jax", "jax-privacy", "dp-accounting", "keras", "grain", "apache-beam", "transformers"}  # fmt: skip
+    assert not named & {"torch", "opacus", "jax", "jax-privacy", "dp-accounting", "keras", "grain", "apache-beam", "pyspark", "ray", "transformers"}  # fmt: skip
 
 
 def test_the_constraints_allow_what_the_package_asks_for() -> None:

@@ -16,7 +16,6 @@ from filet._rounding import (
     expm1_or_infinite,
     finite_or_unknown,
     up,
-    where,
 )
 
 
@@ -54,12 +53,6 @@ def test_what_is_not_finite_is_unknown() -> None:
         expected = one if math.isfinite(one) else math.nan
         assert finite_or_unknown(one) == pytest.approx(expected, nan_ok=True)
         assert each == pytest.approx(expected, nan_ok=True)
-
-
-def test_one_or_the_other_point_by_point() -> None:
-    assert where(True, 1.0, 2.0) == where(np.True_, 1.0, 2.0) == 1.0
-    assert where(False, 1.0, 2.0) == where(np.False_, 1.0, 2.0) == 2.0
-    assert where(np.array([True, False]), np.array([1.0, 2.0]), 3.0).tolist() == [1.0, 3.0]
 
 
 def test_the_unit_bounds_one_rounding() -> None:

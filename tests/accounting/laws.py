@@ -14,11 +14,17 @@ from scipy.special import log_ndtr
 
 from filet import Adjacency, Analysis, Bounds, CappedPoisson
 from filet.accounting.proving.cells import Cells, Discrete, cut, discretise_above
+from filet.accounting.proving.composition import Composition, Spectrum
+from filet.accounting.proving.inversion import EpsilonBracket, Inversion
 from filet.accounting.proving.loss_law import LossLaw
+from filet.accounting.proving.pair import Pair, PhaseLaw
+from filet.accounting.proving.pmf import LossPMF
 from filet.accounting.proving.theorems import loss_law
-from filet.accounting.run import Answers, _directions
-from filet.accounting.searching.grids import equal_cells, piece_edges
-from filet.accounting.searching.refinement import Part
+from filet.accounting.search import closed_form, solve
+from filet.accounting.search.contour import Query, choose_inversion
+from filet.accounting.search.grid import uniform_grid
+from filet.accounting.search.question import EpsilonQuestion
+from filet.accounting.search.saddle_point import saddle_points_at_epsilon
 
 TABLES = Path(__file__).parents[1] / "reference" / "tables"
 LONG = np.longdouble
@@ -52,10 +58,63 @@ def usual_law(sigma: float = 1.0) -> LossLaw:
     return loss_law(CappedPoisson(10**4, 0.01, 100), sigma, Adjacency.ZERO_OUT, Analysis.REFINED)
 
 
-def answers(law: LossLaw, steps: int) -> Answers:
-    """One direction of a run of one law, by the closed form where there is one."""
-    (one,) = _directions([Part(law, steps)], NOTHING, symmetric=True)
-    return one
+def pair_of(*laws: tuple[LossLaw, int], gaussian: Bounds = NOTHING) -> Pair:
+    """One order of the neighbours, of laws without lending."""
+    return Pair(tuple(PhaseLaw(law, steps) for law, steps in laws), gaussian, symmetric=True)
+
+
+class Answers:
+    """One order of a run of one law: a bracket for each question, by the closed form where there is one."""
+
+    def __init__(self, law: LossLaw, steps: int) -> None:
+        self.pair = pair_of((law, steps))
+
+    def epsilon(self, delta: float) -> Bounds:
+        ask = closed_form.one_step_epsilons if self.pair.steps == 1 else solve.epsilons
+        return Bounds(*(float(end[0]) for end in ask(self.pair, np.array([delta]))))
+
+    def delta(self, epsilon: float) -> Bounds:
+        ask = closed_form.one_step_deltas if self.pair.steps == 1 else solve.deltas
+        return Bounds(*(float(end[0]) for end in ask(self.pair, np.array([epsilon]))))
+
+
+def inversion_near(pmf: LossPMF, epsilon: float, log_delta: float, fineness: float = 1.0) -> Inversion:
+    """The contours that the search chooses for one question about a composed loss."""
+    at = np.array([epsilon])
+    table = saddle_points_at_epsilon(pmf.whole, at)
+    tilt = float(table.at_epsilon(at)[1][0]) if table.tilt.size else 1.0 / max(epsilon, 1e-3)
+    return choose_inversion(Query(pmf, at, np.array([log_delta]), fineness, both_sides=pmf.above), tilt)
+
+
+def bracket_near(pmf: LossPMF, delta: float, start: float, fineness: float = 1.0) -> EpsilonBracket:
+    """What a composed loss proves of epsilon, read by Newton's method from a start."""
+    question = EpsilonQuestion(np.array([delta]))
+    for _ in range(3):
+        question.epsilon = np.array([start])
+        try:
+            moved = question.read(inversion_near(pmf, start, math.log(delta), fineness))
+        except ArithmeticError:  # beyond floats: nothing more is proven
+            break
+        start = float(question.epsilon[0])
+        if not moved > 1.0:
+            break
+    return question.bracket
+
+
+def spectrum_of(
+    composition: Composition, c: float, spacing: float, count: int, chords: list[np.ndarray] | None = None
+) -> Spectrum:
+    return composition.spectrum(c, composition.tilted(c), spacing, count, chords)
+
+
+def chords_of(composition: Composition, c: float) -> list[np.ndarray] | None:
+    return composition.chords(composition.tilted(c))
+
+
+def decay_of(
+    composition: Composition, c: float, limit: float, tolerance: float, chords: list[np.ndarray] | None = None
+) -> tuple[float, float]:
+    return composition.decays_after(c, composition.tilted(c), limit, tolerance, chords)
 
 
 def own_deltas(epsilon: float, laws: list[tuple[Discrete, int]]) -> float:
@@ -141,6 +200,11 @@ class Counted:
         return [0.0, on, on * (1 - 1e-9), on * 1.001, float(rng.uniform()) * float(positive.max())]
 
 
+def piece_edges(cells: Cells) -> list[slice]:
+    """The edges of each piece of a law in cells."""
+    return [slice(start, end) for start, end in itertools.pairwise((0, *cells.ends))]
+
+
 def cuts(cells: Cells) -> list[SimpleNamespace]:
     """The pieces of a law in cells, one by one, each in the order of its losses."""
     made = []
@@ -157,6 +221,6 @@ def cuts(cells: Cells) -> list[SimpleNamespace]:
 def coarse_and_fine(sigma: float, width: float, reach: float = 9.0) -> tuple[Discrete, Discrete]:
     """A law in coarse cells, and in cells that are far finer: nearly what it is without any."""
     law = loss_law(CappedPoisson(100, 0.3, 35), sigma, Adjacency.ZERO_OUT, Analysis.SWAP)
-    cells = equal_cells(law, reach, width)
-    finer = [np.union1d(a.x, b.x) for a, b in zip(cuts(cells), cuts(equal_cells(law, 9.0, 0.003)), strict=True)]
+    cells = uniform_grid(law, reach, width)
+    finer = [np.union1d(a.x, b.x) for a, b in zip(cuts(cells), cuts(uniform_grid(law, 9.0, 0.003)), strict=True)]
     return discretise_above(cells), discretise_above(cut(law, finer))

@@ -74,7 +74,7 @@ def more(first: float, second: float) -> bool:
 
 
 @pytest.mark.long
-@settings(max_examples=25, deadline=None, derandomize=True)
+@settings(max_examples=25)
 @given(**PARAMETERS)
 def test_epsilon_grows_in_steps_and_falls_in_noise_and_delta(
     n: int, p: float, cap: float, sigma: float, steps: int, delta: float, adjacency: str, overflow: str
@@ -94,7 +94,7 @@ def test_epsilon_grows_in_steps_and_falls_in_noise_and_delta(
     assert more(epsilon(delta=min(0.5, 5 * delta)), base)
 
 
-@settings(max_examples=20, deadline=None, derandomize=True)
+@settings(max_examples=20)
 @given(**PARAMETERS)
 def test_delta_and_epsilon_are_inverse_and_refined_never_exceeds_the_note(
     n: int, p: float, cap: float, sigma: float, steps: int, delta: float, adjacency: str, overflow: str
@@ -110,7 +110,7 @@ def test_delta_and_epsilon_are_inverse_and_refined_never_exceeds_the_note(
         assert bounds.lower <= note.epsilon(delta)
 
 
-@settings(max_examples=10, deadline=None, derandomize=True)
+@settings(max_examples=10)
 @given(p=st.floats(1e-3, 0.45), sigma=st.floats(0.5, 5.0), steps=st.integers(2, 500))
 def test_plain_poisson_costs_more_at_a_higher_rate(p: float, sigma: float, steps: int) -> None:
     low, high = (

@@ -32,7 +32,7 @@ from tests.enumeration import ADJACENCIES, Config
 from filet import Adjacency, Analysis, epsilon_lower_bound
 from filet.accounting.proving.loss_law import LossLaw
 from filet.accounting.proving.theorems import loss_law
-from filet.accounting.searching.crossings import crossings
+from filet.accounting.search.closed_form import crossings
 
 PARTS, PER_PART = 25, 4_000  # the long mode: 100,000 configurations
 KINDS = 15  # policy, adjacency and analysis: truncate has four analyses, reject one

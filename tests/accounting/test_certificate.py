@@ -6,7 +6,7 @@ import json
 import math
 import subprocess
 import sys
-import time
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
@@ -22,16 +22,15 @@ from filet.accounting.certificate import (
     LARGEST_COST,
     Plan,
     certificate,
-    certified,
-    exact,
+    estimated_seconds,
     lending_rows,
     rounded_up,
     signed,
 )
 from filet.accounting.proving.theorems import lending_step
-from filet.accounting.searching.lending_shares import choose, lenders
+from filet.accounting.search.lending import choose_shares, lenders
 from filet.accounting.terms import Adjacency
-from filet.checking import check
+from filet.checking import Claim, check, read
 from filet.checking.theorems import Step
 
 ADJACENCIES = ("add-remove", "zero-out", "replace-one")
@@ -110,7 +109,8 @@ def test_the_rows_are_near_the_best_and_in_the_checkers_units(name: str, adjacen
     s, nodes, spacing = SETTINGS[name], [-40, -1, 0, 1, 5, 40, 160, 400], 0.005
     step = lending_step(s.scheme(), s.sigma, Adjacency(adjacency), lenders(s.cap, s.sigma))
     assert step is not None
-    mine = lending_rows(choose(step), nodes, spacing)
+    with np.errstate(all="ignore"):  # as a certificate is made
+        mine = lending_rows(choose_shares(step), nodes, spacing)
     phase = {"dataset_size": s.n, "cycle_length": 1, "max_batch_size": s.cap, "sampling_probability": repr(s.p),
              "noise_multiplier": repr(s.sigma)}  # fmt: skip
     others = rows(phase, adjacency, nodes, spacing)
@@ -155,7 +155,7 @@ def test_plain_poisson_is_where_other_accountants_see_it() -> None:
     curve = filet.account(s.uncapped(), noise_multiplier=s.sigma, steps=s.steps, adjacency="zero-out")
     found = certificate(curve, s.delta)
     assert 2.81572 < float(found["epsilon"]) < 2.8172
-    assert not check(signed({**found, "epsilon": "2.8150"})).ok
+    assert not check(signed({**found, "epsilon": "2.815"})).ok
 
 
 @pytest.mark.parametrize("adjacency", ADJACENCIES)
@@ -187,7 +187,7 @@ def test_phases_cycles_union_and_gaussians_are_composed() -> None:
 
 def test_nothing_released_costs_nothing() -> None:
     found = certificate(filet.Accountant("replace-one").curve(), 1e-5)
-    assert found["epsilon"] == "0"
+    assert found["epsilon"] == "0.0"
     assert check(found).ok
 
 
@@ -201,7 +201,7 @@ def test_a_run_without_noise_has_no_certificate(n: int, p: float, words: str) ->
 def test_what_the_checkers_format_cannot_hold_is_a_refusal() -> None:
     scheme = filet.CappedPoisson(100, 1.0, 100)
     curve = filet.account(scheme, noise_multiplier=1e7, steps=10**12, adjacency="zero-out")
-    with pytest.raises(filet.NotCertifiedError, match=r"no certificate can hold this run \(steps="):
+    with pytest.raises(filet.NotCertifiedError, match=r"no certificate can hold this run \(steps must be"):
         curve.certificate(1e-5)
 
 
@@ -222,16 +222,36 @@ def test_any_float_of_delta_is_understood() -> None:
 # --- numbers ---
 
 
-def test_numbers_in_claims_are_the_exact_floats() -> None:
-    for value in (0.1, 256 / 60_000, 1e-300, 5e-324, 1.0, 123456.789):
-        assert float(exact(value)) == value
-        assert exact(value) == exact(float(exact(value)))
-    assert exact(0.1).startswith("0.1000000000000000055511151231257827")
+@pytest.mark.parametrize("sigma", [1.2, 0.7, 2.0, 1e17, 1 / 3])
+@pytest.mark.parametrize("p", [256 / 60_000, 0.05, 1.2e-8, 1.0])
+def test_numbers_in_claims_are_as_python_writes_them_and_are_the_floats_of_the_run(sigma: float, p: float) -> None:
+    curve = filet.account(filet.CappedPoisson(60_000, p, 300), noise_multiplier=sigma, steps=5, adjacency="zero-out")
+    phase = Plan.guess(curve, 1e-5, 1.0).body["phases"][0]
+    assert (phase["sampling_probability"], phase["noise_multiplier"]) == (repr(p), repr(sigma))
+    assert read("noise_multiplier", phase["noise_multiplier"], 1e18) == fmpq(*sigma.as_integer_ratio())
 
 
-def test_epsilons_are_rounded_up() -> None:
+def test_a_certificate_says_the_noise_that_was_asked_for() -> None:
+    scheme = filet.CappedPoisson(1_000, 0.05, 80)
+    curve = filet.account(scheme, noise_multiplier=1.2, steps=10, adjacency="zero-out")
+    assert (
+        "Poisson rate 0.05, at most 80 a batch (truncate), noise multiplier 1.2, "
+        in check(certificate(curve, 1e-5)).words
+    )
+
+
+@pytest.mark.parametrize("value", [0.0, 1 / 3, 0.25, 7.0, 1e-12, 3.0000000001e-5, 123456.789, 999_999.99])
+def test_epsilons_are_rounded_up_to_a_form_that_the_checker_reads(value: float) -> None:
+    found = rounded_up(value)
+    assert value <= float(found) <= value * (1 + 1e-7)
+    exact = read("epsilon", found, 10**6)
+    assert fmpq(*value.as_integer_ratio()) <= exact == fmpq(*Fraction(found).as_integer_ratio())
+
+
+def test_epsilons_have_eight_digits() -> None:
     assert rounded_up(1 / 3) == "0.33333334"
     assert rounded_up(0.25) == "0.25"
+    assert rounded_up(1e-9 / 3) == "3.3333334e-10"
 
 
 @pytest.mark.long
@@ -288,13 +308,27 @@ def test_what_takes_more_than_allowed_is_refused_before_it_starts(limit: dict[st
 def test_limits_are_numbers(name: str) -> None:
     with pytest.raises(filet.InvalidArgumentError, match=name):
         small().certificate(1e-5, **{name: "long"})
+    with pytest.raises(filet.InvalidArgumentError, match=f"{name}=nan is not a number; pass the .* that it may take"):
+        small().certificate(1e-5, **{name: math.nan})
 
 
-def test_the_estimate_is_about_right() -> None:
-    """An upper estimate, within a factor of twenty: products of whole numbers have different speeds on different machines."""
-    curve = filet.account(filet.CappedPoisson(1_000, 0.05, 80), noise_multiplier=1.0, steps=2_000, adjacency="zero-out")
-    plan = Plan.guess(curve, 1e-5, curve.epsilon(1e-5))
-    start = time.process_time()
-    certified(plan)
-    took = time.process_time() - start
-    assert took / 3 < plan.estimate()[0] < 20 * took
+def test_the_estimate_knows_of_steps_nodes_bits_tails_and_phases() -> None:
+    """Seconds are measured by benchmarks/bench_certificates.py; here, what takes longer is estimated to."""
+    plan = Plan.guess(small(), 1e-5, small().epsilon(1e-5))
+    body = plan.witnessed(5_000)
+    phase, witness = body["phases"][0], body["witness"]
+
+    def seconds(changes: dict[str, Any], phases: int = 1, **witnessed: Any) -> float:
+        new = {**witness, "nodes": [*witness["nodes"][:1] * phases, []], "lending": [None] * phases, **witnessed}
+        return estimated_seconds(Claim(signed({**body, "phases": [{**phase, **changes}] * phases, "witness": new})))
+
+    wide = {"dataset_size": 4 * 10**8, "sampling_probability": "0.5", "max_batch_size": 2 * 10**8}
+    least = seconds({})
+    assert seconds({"steps": 2_000}) > 1.5 * least
+    assert seconds({}, window=50_000) > 5 * least
+    assert seconds({}, bits=4_000) > 2 * least
+    assert seconds({}, nodes=[list(range(-4_000, 4_000)), []]) > 2 * least
+    assert seconds({}, phases=10) == pytest.approx(10 * least)
+    assert seconds(wide) > 1.0  # measured: 0.6 s
+    assert seconds(wide, phases=1_000) > 600.0
+    assert plan.estimate()[0] == pytest.approx(2 * estimated_seconds(Claim(plan.witnessed(1))), rel=5.0)

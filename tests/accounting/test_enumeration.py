@@ -175,7 +175,7 @@ def test_note_label_zero_out_side_result() -> None:
 
 
 def touches(config: Config, signed: np.ndarray, others: float) -> None:
-    """Both bounds are attained with x_1 = 1 at H(P||Q) for the signed epsilons; a negative one is the other direction."""
+    """Enclosure bounds are attained with x_1 = 1 at H(P||Q) for the signed epsilons; a negative one is the other direction."""
     eps = np.abs(signed)
     heads = [1.0, -1.0] if config.adjacency == "replace-one" else [1.0]
     truth = profiles(config, [[v] for v in (*heads, *[others] * (config.n - 1))], eps)

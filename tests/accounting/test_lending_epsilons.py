@@ -9,7 +9,7 @@ import pytest
 from tests.settings import SETTINGS, TABLE
 
 from filet import Accountant, Bounds, CappedPoisson, account, epsilon_lower_bound
-from filet.accounting.searching.refinement import wide
+from filet.accounting.search.effort import TOLERANCE
 
 ADJACENCIES = ("add-remove", "zero-out", "replace-one")
 PROMISE = 1e-4  # a bracket is read from above: what is gained and lost in it
@@ -32,7 +32,7 @@ def test_the_table_of_lending_is_reproduced_from_above(name: str, adjacency: str
     bounds = curve.epsilon_bounds(setting.delta)
     limit = LENDING[adjacency][place]
     assert limit * (1 - 1e-4) <= bounds.upper <= limit * (1 + 3e-4)  # its shares are nearly the best, too
-    assert not wide(bounds)
+    assert not TOLERANCE.wide(*bounds)
     assert bounds.upper < TABLE["truncate", "refined", adjacency][place]  # that of Theorem 2
 
 
@@ -62,7 +62,7 @@ def test_refined_is_never_above_swap_nor_swap_above_the_note(part: int, adjacenc
         for analysis in ("refined", "swap", "note"):
             curve = account(scheme, noise_multiplier=sigma, steps=steps, adjacency=adjacency, analysis=analysis)
             found[analysis] = curve.epsilon_bounds(delta)
-            assert not wide(found[analysis])
+            assert not TOLERANCE.wide(*found[analysis])
         case = (scheme, sigma, steps, delta, found)
         assert found["refined"].upper <= found["swap"].upper * (1 + PROMISE) + 1e-4, case
         assert found["swap"].lower <= found["note"].upper, case
@@ -132,7 +132,7 @@ def test_a_lending_phase_beside_others_and_releases_is_between_its_parts_and_the
 
     refined, swap = run("refined"), run("swap")
     alone = account(cut, noise_multiplier=1.0, steps=20, adjacency=adjacency).epsilon_bounds(1e-5)
-    assert not wide(refined)
+    assert not TOLERANCE.wide(*refined)
     assert alone.lower < refined.upper < 0.98 * swap.lower
 
 
@@ -146,8 +146,6 @@ def test_epsilon_and_delta_fall_and_agree_within_their_nodes(adjacency: str) -> 
     assert epsilons == sorted(epsilons)
     for delta, epsilon in list(zip(deltas, epsilons, strict=True))[::3]:
         assert delta * 0.95 <= curve.delta(epsilon) <= delta * 1.05
-        assert curve.quick_delta(epsilon) >= delta * 0.95
-        assert not curve.quickly_at_most(epsilon * 0.98, delta)
     powers = curve.true_positive_rate([0.0, 1e-3, 0.1])
     assert powers[0] <= 1e-10  # tables reach to epsilon(1e-12)
     for rate, power in ((1e-3, powers[1]), (0.1, powers[2])):

@@ -267,3 +267,112 @@ def test_a_state_of_version_1_is_read_with_its_sum_rounded_up() -> None:
         restored = filet.Accountant.from_state_dict({**body, "checksum": _state.checksum(body)}).curve()
         assert total <= restored.gaussian <= total * (1 + 1e-14)
         assert restored.epsilon(0.5) == math.inf if total == math.inf else math.isfinite(restored.epsilon(0.5))
+
+
+@pytest.mark.parametrize(
+    "odd", [{"seal": "\ud800"}, {"seal": "x", 3: 1}, {"seal": "x", "steps": {7}}], ids=["text", "keys", "value"]
+)
+def test_a_seal_that_cannot_even_be_compared_does_not_fit(odd: dict[Any, Any]) -> None:
+    with pytest.raises(StateError, match="seal does not fit this key"):
+        _state.unsealed({"format": "filet-accountant", **odd}, KEY)
+
+
+def test_what_a_seal_means_never_changes() -> None:
+    """As first released: another would refuse every state that was sealed before."""
+    state = {"format": "filet-accountant", "steps": 7}
+    for key, seal in (
+        (KEY, "383bff29803e92e683456fe4177357833363381ab9f0e815b8ce0e7af8b7b521"),
+        (2**200 + 1, "0c1d9fa68cfb11e7fe5391930834ad33a26cedf0f61caea921c5f913fb3e9d52"),
+    ):
+        assert _state.sealed(state, key)["seal"] == seal
+        assert _state.unsealed({**state, "seal": seal}, key) == state
+
+
+def test_the_sum_of_an_old_state_becomes_a_release_of_no_more_noise() -> None:
+    for total in (*np.random.default_rng(0).uniform(1e-3, 1e3, 400).tolist(), 1e-300, 1.0, 3.0, 1e300):
+        state = _state.upgraded({"version": 1, "gaussian": total.hex()})
+        ((sigma, count),) = state["releases"]
+        exact = Fraction(float.fromhex(sigma)) ** 2 * Fraction(total)
+        assert count == 1
+        assert 1 - Fraction(1, 10**14) < exact <= 1
+    assert _state.upgraded({"version": 1, "gaussian": math.inf.hex()})["releases"] == [[(0.0).hex(), 1]]
+    for wrong in ("-0x1p0", "nan"):
+        with pytest.raises(StateError) as caught:
+            _state.upgraded({"version": 1, "gaussian": wrong})
+        gaussian = float.fromhex(wrong)
+        words = f"the state's gaussian part {gaussian!r} is not in [0, inf]; restore it from a backup"
+        assert str(caught.value) == words
+
+
+def test_what_cannot_be_read_as_a_state_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "state.json"
+    for text, message in (
+        (None, f"cannot read {str(path)!r}: No such file or directory; pass the path given to save()"),
+        ("{", f"{str(path)!r} is not valid JSON: it is damaged or no accountant state"),
+        ("[1]", f"{str(path)!r} holds no accountant state; pass the path given to save()"),
+    ):
+        if text is not None:
+            path.write_text(text)
+        with pytest.raises(StateError) as caught:
+            Accountant.load(path)
+        assert str(caught.value) == message
+    run().save(path)
+    with pytest.raises(InvalidArgumentError) as refused:
+        Accountant.load(path, least_steps=-1)
+    assert str(refused.value) == "least_steps=-1 is below 0; pass the number of steps taken so far"
+
+
+PUBLIC = CappedPoisson(100, 0.1, 20)
+OTHERS = [
+    CappedPoisson(100, 0.1, 20, size="at-most"),
+    CappedPoisson(100, 0.1, 20, overflow="reject", size="secret"),
+]
+
+
+@pytest.mark.parametrize("scheme", OTHERS, ids=str)
+def test_a_size_that_is_not_public_comes_back_and_has_a_version_that_older_readers_refuse(
+    scheme: CappedPoisson,
+) -> None:
+    adjacency = Accountant("zero-out").adjacency
+    for phases in ([Phase(scheme, 1.0, 5)], [Phase(PUBLIC, 1.0, 5), Phase(scheme, 1.0, 5)]):
+        state = _state.as_state(adjacency, phases, [])
+        assert state["version"] == 3
+        assert [found[0] for found in _state.from_state(state)[1]] == [phase.scheme for phase in phases]
+    public = _state.as_state(adjacency, [Phase(PUBLIC, 1.0, 5)], [])
+    assert public["version"] == 2
+    assert "secret_size" not in public
+    told = _state.as_state(adjacency, [Phase(PUBLIC, 1.0, 5)], [], secret_size=True)
+    assert (told["version"], told["secret_size"]) == (3, True)
+
+
+def test_what_a_checksum_means_never_changes() -> None:
+    body = {"steps": [7, 8], "format": "filet-accountant", "checksum": "old"}
+    assert _state.checksum(body) == "3554ded2d9e180b3a6758e6bbc9f2f139503bbca98a5a06cbf06bbad0f516ab3"
+
+
+DAMAGED = "the accountant state is damaged (its checksum does not match); restore it from a backup"
+
+
+@pytest.mark.parametrize(("change", "message"), [
+    ({"format": "x"}, "this is no accountant state (its format is not 'filet-accountant'); pass what save() wrote"),
+    ({"version": 9}, "state version 9 is unknown to this filet; install the one that wrote it"),
+    ({"checksum": ""}, DAMAGED), ({"phases": {3}}, DAMAGED), ({3: 1}, DAMAGED),
+])  # fmt: skip
+def test_what_is_no_whole_state_is_refused(change: dict[Any, Any], message: str) -> None:
+    with pytest.raises(StateError) as caught:
+        Accountant.from_state_dict({**run().state_dict(), **change})
+    assert str(caught.value) == message
+
+
+def test_a_field_that_lacks_or_is_wrong_is_named() -> None:
+    for change, message in (
+        ({"steps": None}, "the accountant state lacks or garbles a field (\"'phases'\"); restore it from a backup"),
+        ({"phases": [{**run().state_dict()["phases"][0], "max_batch_size": 0}]},
+         "the accountant state is invalid: max_batch_size=0 is below 1; pass the number of rows the hardware takes"),
+    ):  # fmt: skip
+        state = {**run().state_dict(), **change}
+        if "steps" in change:
+            del state["phases"]
+        with pytest.raises(StateError) as caught:
+            Accountant.from_state_dict({**state, "checksum": _state.checksum(state)})
+        assert str(caught.value) == message

@@ -52,10 +52,10 @@ def test_exposure_is_the_chance_that_some_batch_holds_the_example(n: int, p: flo
     phase = Phase(scheme, 0.0, 11)
     with mp.workdps(40):
         exact = -phase.rounds * mp.log1p(-mp.mpf(scheme.inclusion_probability))
-    assert phase.exposure_exponent == pytest.approx(float(exact), rel=1e-14)
+    assert phase.noiseless_exponent == pytest.approx(float(exact), rel=1e-14)
     # the union strategy is about plain Poisson sampling, and counts overflows apart
-    assert Phase(scheme, 0.0, 11, Analysis.UNION).exposure_exponent == pytest.approx(-phase.rounds * math.log1p(-p))
-    assert Phase(CappedPoisson(10, 1.0, 10), 0.0, 1).exposure_exponent == math.inf
+    assert Phase(scheme, 0.0, 11, Analysis.UNION).noiseless_exponent == pytest.approx(-phase.rounds * math.log1p(-p))
+    assert Phase(CappedPoisson(10, 1.0, 10), 0.0, 1).noiseless_exponent == math.inf
 
 
 @pytest.mark.parametrize(("n", "p", "cap"), [(100, 0.1, 40), (100, 0.1, 20), (100, 0.1, 10), (60, 0.9, 20)])

@@ -1,4 +1,4 @@
-"""Both sides of the exact delta of an analysis: the checker's upper bound, and a lower bound from the same nodes.
+"""Enclosure sides of the exact delta of an analysis: the checker's upper bound, and a lower bound from the same nodes.
 
 Below, as above, masses on the lattice have a profile F; if F <= g for the analysis's exact profile g at all a >= 0, then the
 composed masses bound the composed profile from below. Smaller masses are as valid, so everything rounds down, and mass at
@@ -6,7 +6,7 @@ the ends may be dropped. A convex g that is known at nodes lies above the extens
 they meet in a corner inside it. Between two corners those extensions are a tent over the node, so the polygon through
 the corners is below g; its slopes are averages of neighbouring chords, so it is convex. F turns at nodes only, and its lines
 are tangents of the polygon: from the left, where it starts as 1 - a, each line is as flat as it may be; from the right, where
-it starts as 0, as steep as it may be. Both lose only the square of the spacing where cells resolve g; where g turns within
+it starts as 0, as steep as it may be. Enclosure lose only the square of the spacing where cells resolve g; where g turns within
 one cell, the first keeps the bulk of the masses in its place and the second those beyond, so the larger delta counts.
 """
 
@@ -21,7 +21,7 @@ from flint import arb, arb_poly, ctx, fmpq, fmpz, fmpz_poly
 
 from filet.checking import Claim
 from filet.checking.lattice import Law, hull, laws, power, times
-from filet.checking.theorems import Step
+from filet.checking.theorems import profile
 
 Points = list[tuple[int, arb, arb]]  # node, a, h
 Slopes = list[arb]
@@ -35,7 +35,7 @@ def bracket(claim: dict[str, Any], *epsilons: float) -> list[tuple[fmpq, fmpq]]:
         phases = [(_points(one, step, nodes), rounds) for step, rounds, nodes in one.parts]
         exact = [fmpq(*epsilon.as_integer_ratio()) for epsilon in epsilons]
         above = _above(one, phases)
-        upper = [one.delta_at(above, epsilon).upper().fmpq() for epsilon in exact]
+        upper = [one.delta_at(above, epsilon) for epsilon in exact]
         lower = [fmpq(0)] * len(exact)
         for turns in (from_left, from_right):
             if any(1.5 * float(low / high) < 1.0 for low, high in zip(lower, upper, strict=True)):
@@ -47,8 +47,8 @@ def bracket(claim: dict[str, Any], *epsilons: float) -> list[tuple[fmpq, fmpq]]:
 
 def _points(one: Claim, step: tuple[Any, ...], nodes: list[int]) -> list[Points]:
     """One step's profile at the nodes, forward and, but for replace-one, where it is the same, reversed."""
-    profile = Step(*step).profile
-    values = [(k, (k * arb(one.spacing)).exp(), profile(k * arb(one.spacing), k)) for k in nodes]
+    bound = profile(*step)
+    values = [(k, (k * arb(one.spacing)).exp(), bound(k * arb(one.spacing), k)) for k in nodes]
     ahead = [point for point in values if point[2].is_finite()]
     back = [(-k, 1 / a, 1 - 1 / a + h / a) for k, a, h in reversed(ahead)]
     return [ahead] if one.adjacency == "replace-one" else [ahead, back]

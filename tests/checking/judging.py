@@ -25,7 +25,7 @@ from tests.checking.checking_bracket import bracket
 
 import filet
 from filet._files import whole_file
-from filet.accounting.certificate import Plan
+from filet.accounting.certificate import Plan, estimated_seconds
 from filet.checking import Claim
 
 FOLDER = Path(__file__).parent
@@ -128,7 +128,7 @@ def _affordable(plan: Plan, budget: float) -> dict[str, Any] | None:
         one = replace(plan, spacing=finer * plan.spacing, fineness=plan.fineness / math.sqrt(finer))
         (low, high), *_ = one.ranges
         window = 2 * int((one.bound + high - low) / one.spacing) + 2
-        if Claim(one.witnessed(window)).seconds < share * budget:
+        if estimated_seconds(Claim(one.witnessed(window))) < share * budget:
             return one.witnessed(4 * window)  # wide enough for any; products stop where masses do
     return None
 

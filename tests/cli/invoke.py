@@ -12,6 +12,14 @@ from filet.cli.commands.answers import main
 
 SCHEME = ["--dataset-size", "60000", "--poisson-batch-size", "256", "--max-batch-size", "300"]
 RUN = [*SCHEME, "--noise-multiplier", "1", "--steps", "14000"]
+RUN_FILE = """adjacency = "zero-out"
+delta = 1e-5
+dataset_size = 60_000
+poisson_batch_size = 256
+max_batch_size = 300
+noise_multiplier = 1.0
+steps = 14_000
+"""
 ZERO_OUT = [*RUN, "--adjacency", "zero-out"]
 TARGET = ["--epsilon", 3, "--delta", "1e-5", "--adjacency", "zero-out"]
 ENVIRONMENT = {**os.environ, "PYTHONPATH": str(Path(filet.__file__).parents[1]), "OMP_NUM_THREADS": "1"}

@@ -7,7 +7,7 @@ from click.testing import CliRunner
 from filet.cli.options import (
     INTEGER,
     RUN_NAMES,
-    one_phase,
+    FilePath,
     output_options,
     required,
     run_from,
@@ -33,6 +33,11 @@ def test_what_is_not_a_whole_number_is_refused(text):
         INTEGER.convert(text, None, None)
 
 
+def test_a_name_that_the_file_system_cannot_encode_is_refused():
+    with pytest.raises(click.BadParameter, match=r"'\\ud800.toml' has characters that file names cannot have here"):
+        FilePath().convert("\ud800.toml", None, None)
+
+
 def test_the_options_of_a_run_are_those_that_run_from_reads():
     @click.command()
     @run_options
@@ -47,7 +52,7 @@ def test_a_run_and_its_question_come_from_the_options():
     assert (run.delta, run.max_epsilon) == (1e-3, 2.0)
     [phase] = run.accountant.phases
     assert (phase.steps, phase.noise_multiplier, phase.scheme.dataset_size) == (5, 1.0, 100)
-    assert one_phase(run, "this") is phase
+    assert run.only_phase is phase
 
 
 def test_the_question_of_the_command_line_wins_over_the_files(tmp_path):
@@ -88,8 +93,7 @@ def test_a_delta_missing_in_a_file_is_asked_for(tmp_path):
     with pytest.raises(InvalidArgumentError, match="delta is missing in the file; pass --delta"):
         run_from({"config": str(path)}, "delta")
     assert run_from({"config": str(path), "delta": 1e-3}, "delta").delta == 1e-3
-    with pytest.raises(InvalidArgumentError, match="this is about runs of one phase"):
-        one_phase(run_from({"config": str(path)}), "this")
+    assert run_from({"config": str(path)}).only_phase is None
 
 
 def test_missing_options_are_listed_with_both_ways_to_give_them():

@@ -12,11 +12,11 @@ import termios
 
 import pytest
 from click.testing import CliRunner
-from tests.cli.invoke import ENVIRONMENT, RUN
+from tests.cli.invoke import ENVIRONMENT, RUN, one_line, run
 
 import filet
 from filet.cli.commands.answers import main
-from filet.cli.output import check_output, describe_run, note, print_json, print_pairs, progress_bar, warn_of_delta
+from filet.cli.output import check_output, note, print_json, print_pairs, progress_bar, warn_of_delta
 from filet.errors import InvalidArgumentError
 
 
@@ -66,19 +66,6 @@ def test_json_has_no_numbers_that_other_languages_cannot_read(capsys):
     answer = json.loads(capsys.readouterr().out, parse_constant=pytest.fail)
     assert answer == {"schema": "filet.test.v1", "version": filet.__version__, "inputs": {"a": "inf", "b": [1.5, "-inf"]},
                       "result": {"c": [{"d": "inf"}]}}  # fmt: skip
-
-
-def test_a_run_is_described_by_all_that_was_composed():
-    accountant = filet.Accountant("replace-one")
-    accountant.compose(filet.CappedPoisson(100, 0.1, 20, overflow="reject", cycle_length=2), 1.5, 7)
-    assert "gaussian_noise_multiplier" not in describe_run(accountant.curve())
-    accountant.compose_gaussian(2.0)
-    assert describe_run(accountant.curve()) == {
-        "adjacency": "replace-one",
-        "phases": [{"dataset_size": 100, "sampling_probability": 0.1, "max_batch_size": 20, "overflow": "reject",
-                    "cycle_length": 2, "noise_multiplier": 1.5, "steps": 7, "analysis": "refined"}],
-        "gaussian_noise_multiplier": 2.0,
-    }  # fmt: skip
 
 
 @pytest.mark.parametrize("columns", [80, 60])
@@ -153,3 +140,20 @@ def test_an_existing_file_is_refused_before_any_work(tmp_path):
     check_output(str(path), force=True)
     with pytest.raises(InvalidArgumentError, match="exists; pass --force"):
         check_output(str(path), force=False)
+
+
+UNWRITABLE = ["plot frontier", "plot trade-off", "certify", "sample"]
+
+
+@pytest.mark.parametrize("command", UNWRITABLE)
+def test_an_output_that_cannot_be_written_is_noticed_before_the_work(tmp_path, monkeypatch, command):
+    """The options are those of a run that does not exist: whoever begins with the work complains of them first."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "file").touch()
+    for name, words in (
+        ("none/a.csv", "cannot write 'none/a.csv': No such file or directory; choose a writable directory"),
+        ("file/a.csv", "cannot write 'file/a.csv': Not a directory; choose a writable directory"),
+    ):
+        assert words in one_line(run(*command.split(), "--dataset-size", 0, "-o", name), 1)
+    assert "path='' is empty" in one_line(run("sample", "--dataset-size", 0, "-o", ""), 2)
+    assert [path.name for path in tmp_path.iterdir()] == ["file"]

@@ -1,6 +1,7 @@
 """Serving: this machine only, a port that is free, and an end at once."""
 
 import contextlib
+import os
 import signal
 import socket
 import threading
@@ -8,7 +9,7 @@ import time
 
 import httpx
 import pytest
-from tests.exploring.served import RUN, Served
+from tests.exploring.served import HANGS, LONG, Served, gone
 
 from filet.errors import InvalidArgumentError, OutputError
 from filet.exploring import serving
@@ -40,45 +41,42 @@ def test_a_port_must_be_one(port):
 
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 0), (signal.SIGTERM, -signal.SIGTERM)])
-def test_a_signal_stops_it_at_once_in_the_middle_of_a_plan(number, code):
+def test_a_signal_stops_it_in_the_middle_of_a_plan_and_leaves_no_process(number, code):
     served = Served("--port", 0)
-    caps = list(range(200, 400))
-    long = {key: RUN[key] for key in ("dataset_size", "steps", "delta", "adjacency")} | {
-        "epsilon": 3.0,
-        "max_batch_size": caps,
-    }
+    begun = threading.Event()
+    lines = []
 
     def ask():
-        with contextlib.suppress(httpx.HTTPError):  # the server is gone
-            served.ask("plan", long)
+        headers = {"accept": "application/x-ndjson"}
+        options = {"json": LONG, "headers": headers, "timeout": HANGS}
+        stream = httpx.stream("POST", f"{served.url}api/plan", **options)
+        with contextlib.suppress(httpx.HTTPError), stream as answer:  # an error: the server is gone
+            for line in answer.iter_lines():
+                lines.append(line)
+                begun.set()
 
-    asking = threading.Thread(target=ask)
-    asking.start()
+    asking = [threading.Thread(target=ask) for _ in range(3)]  # one is computed, two wait
+    for one in asking:
+        one.start()
+    assert begun.wait(HANGS)
     workers = served.workers()
-    end = time.monotonic() + 20
-    while (len(workers) < 3 or served.idle(0.2)) and time.monotonic() < end:
-        workers = served.workers()
-    seconds, said = served.stop(number)
-    assert seconds < 3.0
+    assert len(workers) >= 3
+    said = served.stop(number)
     assert served.process.returncode == code
     assert said.splitlines() == ["filet: Ctrl-C stops"]  # no traceback
-    asking.join(10)
-    assert not asking.is_alive()
-    for pid in workers:
-        assert gone(pid)
+    for one in asking:
+        one.join(HANGS)
+    assert not any("result" in line for line in lines)  # nobody waited for the plan
+    assert all(gone(pid) for pid in workers)
 
 
-def gone(pid, within=5.0):
-    end = time.monotonic() + within
-    while time.monotonic() < end:
-        try:
-            with open(f"/proc/{pid}/cmdline") as file:
-                if "exploring.worker" not in file.read():
-                    return True
-        except FileNotFoundError:
-            return True
-        time.sleep(0.05)
-    return False
+def test_ctrl_c_in_the_terminal_while_the_processes_start_is_quiet():
+    served = Served("--port", 0, start_new_session=True)
+    while len(served.workers()) < 3:
+        time.sleep(0.02)
+    os.killpg(served.process.pid, signal.SIGINT)  # as a terminal does: to every process of the group
+    assert served.process.communicate(timeout=HANGS)[1].splitlines() == ["filet: Ctrl-C stops"]
+    assert served.process.returncode == 0
 
 
 def test_the_port_is_free_again_after_it():

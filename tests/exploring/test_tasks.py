@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import filet
-from filet.errors import InvalidArgumentError, NoSolutionError
+from filet.errors import InvalidArgumentError
 from filet.exploring import tasks
 from filet.planning.calibration import calibrate_noise_multiplier
 
@@ -22,8 +22,9 @@ def test_the_point_is_the_librarys_to_the_last_bit():
 
 
 def test_a_run_of_several_phases_is_answered_but_not_drawn():
-    phases = {"adjacency": "zero-out", "delta": 1e-5, "dataset_size": 60_000, "max_batch_size": 300, "steps": 10,
-              "noise_multiplier": 1.0, "phases": [{"poisson_batch_size": 128}, {"poisson_batch_size": 256}]}  # fmt: skip
+    shared = {"adjacency": "zero-out", "delta": 1e-5, "dataset_size": 60_000, "max_batch_size": 300}
+    each = {"steps": 10, "noise_multiplier": 1.0}
+    phases = {**shared, "phases": [{**each, "poisson_batch_size": mean} for mean in (128, 256)]}
     assert tasks.epsilon(phases)["result"]["epsilon"] > 0.0
     assert tasks.attack(phases) is None
     with pytest.raises(InvalidArgumentError, match="one phase"):
@@ -49,11 +50,13 @@ def test_the_power_of_attacks_is_the_columns_own():
 
 @pytest.mark.parametrize("cap", [1, 200, 256, 300, 5_000, 60_000])
 @pytest.mark.parametrize("overflow", ["truncate", "reject"])
-def test_sizes_are_few_and_hold_the_cap_where_it_shows(cap, overflow):
+def test_every_size_is_listed_and_the_cap_where_it_shows(cap, overflow):
     found = tasks.sizes({**RUN, "max_batch_size": cap, "overflow": overflow})
     sizes = found["columns"]["size"]
-    assert len(sizes) <= 500
-    assert sizes == sorted(set(sizes))
+    assert sizes == list(range(int(sizes[0]), int(sizes[0]) + len(sizes)))
+    assert set(found["columns"]["sizes"]) == {1.0}
+    for name in ("probability", "probability_without_cap"):
+        assert sum(found["columns"][name]) == pytest.approx(1.0, abs=1e-6)
     if cap < 320:
         assert cap in sizes
     scheme = filet.CappedPoisson(60_000, 256 / 60_000, cap, overflow)
@@ -63,9 +66,14 @@ def test_sizes_are_few_and_hold_the_cap_where_it_shows(cap, overflow):
     assert found["marks"]["utilization"] == scheme.utilization
 
 
-def test_sizes_of_a_huge_data_set_are_as_few():
-    found = tasks.sizes({**RUN, "dataset_size": 10**12, "poisson_batch_size": 10**8, "max_batch_size": 10**8})
-    assert len(found["columns"]["size"]) <= 500
+@pytest.mark.parametrize("overflow", ["truncate", "reject"])
+def test_rows_of_a_huge_data_set_stand_for_several_sizes_and_add_up(overflow):
+    run = {**RUN, "dataset_size": 10**12, "poisson_batch_size": 10**8, "max_batch_size": 10**8 + 12_345}
+    columns = tasks.sizes({**run, "overflow": overflow})["columns"]
+    assert len(columns["size"]) <= 2_003
+    assert 10**8 + 12_345 in columns["size"]
+    for name in ("probability", "probability_without_cap"):
+        assert np.dot(columns[name], columns["sizes"]) == pytest.approx(1.0, abs=1e-5)
 
 
 @pytest.mark.parametrize(
@@ -102,8 +110,20 @@ def test_an_option_is_the_plans():
     assert {**found, "ratio_to_ideal": 0.0} == {**option, "ratio_to_ideal": 0.0}
 
 
-def test_no_steps_need_no_noise():
-    with pytest.raises(NoSolutionError, match="steps=0"):
+@pytest.mark.parametrize(("size", "overflow"), [("secret", "reject"), ("at-most", "truncate")])
+def test_an_option_has_the_size_that_was_asked_for_or_there_is_none(size, overflow):
+    """The planner tries a secret size, and no largest one; a size that is not public has one policy."""
+    given = {**TARGET, "size": size, "overflow": overflow}
+    found = tasks.option(given, overflow)
+    assert (found and found["size"]) == ("secret" if size == "secret" else None)
+    other = "truncate" if overflow == "reject" else "reject"
+    assert tasks.option(given, other) is None
+    assert {row[other] for row in tasks.hardware(given, 3)["used"]} == {None}
+    assert all(row[overflow] > 0.0 for row in tasks.hardware(given, 3)["used"])
+
+
+def test_no_steps_are_no_run():
+    with pytest.raises(InvalidArgumentError, match="steps=0 is below 1"):
         tasks.hardware({**TARGET, "steps": 0}, 5)
 
 
@@ -116,5 +136,5 @@ def test_what_is_looked_for_must_be_known():
 def test_answers_are_plain_json(name):
     given = TARGET if name in ("calibrated", "hardware") else RUN
     points = [5] if name == "hardware" else []
-    answer = tasks.TASKS[name](given, *points)
+    answer = getattr(tasks, name)(given, *points)
     assert json.loads(json.dumps(answer)) == answer

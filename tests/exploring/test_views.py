@@ -16,11 +16,11 @@ OPTIONS = [f"--{name.replace('_', '-')}={value}" for name, value in RUN.items()]
 TARGET = {**{name: value for name, value in RUN.items() if name != "noise_multiplier"}, "epsilon": 3.0}
 
 
-async def ask(task, *arguments, urgency=0, report=None):
-    """What a worker would do, in this process."""
-    reports = {"progress": report or (lambda *_: None)} if task in tasks.REPORTING else {}
+async def ask(lane, task, *arguments, report=None):
+    """The answer of a worker, computed in this process."""
+    progress = {} if report is None else {"progress": report}
     try:
-        return json.loads(json.dumps(tasks.TASKS[task](*arguments, **reports)))
+        return json.loads(json.dumps(getattr(tasks, task)(*arguments, **progress)))
     except FiletError as error:
         raise TaskError(str(error), "invalid") from None
 
@@ -88,6 +88,26 @@ def test_parts_add_up_to_the_columns(name, key, monkeypatch):
         assert values == [rows[x].get(column) for x in sorted(rows)], column
 
 
+@pytest.mark.parametrize(("name", "key", "announced"), [
+    ("epsilon-cap", "max_batch_size", "caps"), ("delta-epsilon", "delta", "deltas"),
+])  # fmt: skip
+def test_a_curve_says_first_which_points_are_to_come(name, key, announced, monkeypatch):
+    monkeypatch.setattr(views, "_CAPS", 3)
+    monkeypatch.setattr(views, "_ATTACKED_CAPS", 0)
+    monkeypatch.setattr(views, "_DELTAS", 3)
+    parts, answer = collected(name, RUN)
+    assert parts[0] == {announced: answer["result"]["columns"][key]}
+
+
+def test_the_risk_view_is_the_commands_answer_and_beliefs():
+    _, answer = collected("risk", RUN)
+    assert answer["result"]["risk"] == json.loads(run("risk", *OPTIONS, "--json").stdout)["result"]
+    columns = answer["result"]["columns"]
+    assert 0.5 in columns["prior"]
+    assert all(prior < belief < 1.0 for prior, belief in zip(columns["prior"], columns["belief"], strict=True))
+    assert columns["belief"] == sorted(columns["belief"])
+
+
 def test_bounds_lie_above_attacks_at_every_cap(monkeypatch):
     monkeypatch.setattr(views, "_CAPS", 3)
     monkeypatch.setattr(views, "_ATTACKED_CAPS", 4)
@@ -100,10 +120,10 @@ def test_bounds_lie_above_attacks_at_every_cap(monkeypatch):
 def test_a_point_without_an_answer_leaves_a_gap(monkeypatch):
     monkeypatch.setattr(views, "_DELTAS", 4)
 
-    async def refusing(task, given, *arguments, **options):
+    async def refusing(lane, task, given, *arguments, **options):
         if task == "profile" and arguments[0] > 0.05:
             raise TaskError("only known to lie in [0, 1]", "unanswered")
-        return await ask(task, given, *arguments, **options)
+        return await ask(lane, task, given, *arguments, **options)
 
     columns = collected("delta-epsilon", RUN, refusing)[1]["result"]["columns"]
     assert max(columns["delta"]) < 0.05
@@ -111,10 +131,10 @@ def test_a_point_without_an_answer_leaves_a_gap(monkeypatch):
 
 
 def test_a_lost_worker_is_not_a_gap(monkeypatch):
-    async def losing(task, given, *arguments, **options):
+    async def losing(lane, task, given, *arguments, **options):
         if task == "profile":
             raise TaskError("lost", "lost")
-        return await ask(task, given, *arguments, **options)
+        return await ask(lane, task, given, *arguments, **options)
 
     with pytest.raises(TaskError, match="lost"):
         collected("delta-epsilon", RUN, losing)

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import os
+import warnings
+from collections.abc import Iterator
 from pathlib import Path
 
 import apache_beam as beam
@@ -11,18 +14,39 @@ import fastavro
 import numpy as np
 import pyarrow
 import pyarrow.parquet
+import pytest
 from apache_beam.io.filesystem import BeamIOError, FileMetadata
 from apache_beam.io.localfilesystem import LocalFileSystem
 from apache_beam.options.pipeline_options import PipelineOptions
 
 import filet
-from filet.integrations.beam import KeyFile, ReadExamples, WriteBatches, run_job
-from filet.integrations.beam_formats import example_class, write_record
+from filet.integrations.batch_files.formats import example_class, write_record
+from filet.integrations.batch_files.job import Run
+from filet.integrations.batch_files.records import StoredBatch, fields_of
+from filet.integrations.batch_files.writing import Output
+from filet.integrations.beam import KeyFile, ReadExamples, WriteBatches, open_batches, run_job
 
 LOCAL = ("--runner=FnApiRunner",)
 TWO_WORKERS = ("--runner=FnApiRunner", "--direct_num_workers=2", "--direct_running_mode=multi_processing")
 SIZE, STEPS = 300, 20
 SCHEME = filet.CappedPoisson(SIZE, 0.03, 12)
+# Sizes that are not public: planned above, at and below the 300 examples that there are.
+NOT_PUBLIC = [("secret", 400), ("secret", SIZE), ("secret", 200), ("at-most", 400), ("at-most", SIZE)]
+
+
+def not_public(size: str, planned: int, rate: float = 0.03, cap: int = 12) -> filet.CappedPoisson:
+    """A scheme whose number of records is secret."""
+    return filet.CappedPoisson(planned, rate, cap, overflow="reject" if size == "secret" else "truncate", size=size)
+
+
+@contextlib.contextmanager
+def warned_of(planned: int, records: int = SIZE) -> Iterator[None]:
+    """A warning if the planned size is the number of records, and none if not."""
+    with warnings.catch_warnings(record=True) as found:
+        warnings.simplefilter("always")
+        yield
+    said = [one for one in found if "voids the guarantee" in str(one.message)]
+    assert len(said) == (planned == records)
 
 
 def secret(folder: Path) -> KeyFile:
@@ -109,7 +133,8 @@ def assert_is_the_samplers(batches, sampler, data, texts=None) -> None:
     for batch in batches:
         want = sampler[batch.step]
         assert np.array_equal(batch.indices, want.indices)
-        assert batch.indices.dtype == want.indices.dtype
+        secret = sampler.scheme.size is filet.Size.SECRET  # then no type tells the number
+        assert batch.indices.dtype == (np.int64 if secret else want.indices.dtype)
         assert np.array_equal(batch.mask, want.mask)
         assert (batch.size, batch.dataset_size) == (want.size, want.dataset_size)
         rows = want.take(data)
@@ -123,6 +148,27 @@ def assert_is_the_samplers(batches, sampler, data, texts=None) -> None:
 
 def sampler_of(scheme, key: KeyFile, **more):
     return scheme.sampler(Path(os.fspath(key.path)).read_bytes(), **more)
+
+
+def expected(folder: Path, scheme=SCHEME, steps: int = STEPS, form: str = "arrow", start: int = 0, **more) -> Path:
+    """What every engine has to write, from data in memory."""
+    steps_per_range = more.pop("steps_per_file", 6)
+    run = Run.checked(scheme, steps, secret(folder), start, steps_per_range=steps_per_range, **more)
+    output = Output.checked(run, folder / "expected", form)
+    data, texts = arrays(), words()
+    fields = fields_of({**{name: array[0] for name, array in data.items()}, "text": b""})
+    sampler = run.sampler(SIZE)
+    files = []
+    for number in range(run.ranges):
+        batches = []
+        for step in run.steps_of(number):
+            one = sampler[step]
+            text = np.array([texts[k] if k >= 0 else b"" for k in one.indices], dtype=object)
+            content = {**one.take(data), "text": text}
+            batches.append(StoredBatch(one.indices, one.mask, one.size, one.dataset_size, step, content))
+        files.append(output.write_range(number, batches, fields))
+    output.write_manifest(files, fields, sampler.fingerprint)
+    return folder / "expected"
 
 
 class VaultFileSystem(LocalFileSystem):
@@ -160,3 +206,15 @@ class VaultFileSystem(LocalFileSystem):
 
 def _bare(path: str) -> str:
     return path.removeprefix("vault://")
+
+
+# --- what is refused -----------------------------------------------------------------------------------------------
+
+
+def fails(tmp_path, pairs, match, scheme=SCHEME, error=filet.InvalidArgumentError, options=LOCAL):
+    with pytest.raises(error, match=match) as caught:
+        write_job(created(pairs), tmp_path / "out", secret(tmp_path), options, scheme=scheme)
+    assert "\n" not in str(caught.value)
+    assert "while running" not in str(caught.value)
+    with pytest.raises(filet.StateError, match=r"manifest\.json"):
+        open_batches(tmp_path / "out")

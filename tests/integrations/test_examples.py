@@ -72,10 +72,29 @@ def test_jax_privacy_config_learns_at_the_size_of_jax_privacys_own_example(tmp_p
     assert "epsilon 1.0000" in lines[-2] or "epsilon 0.999" in lines[-2]
 
 
+@pytest.mark.parametrize("mode", [(), ("--ghost",)])
+def test_lightning_killed_and_resumed(tmp_path, mode):
+    whole, killed = survives("train_lightning.py", tmp_path, "--steps", 20, *mode, kills=(7, 14))
+    assert len(whole) == 1
+    assert killed == whole
+
+
 def test_hugging_face_killed_and_resumed(tmp_path):
     whole, killed = survives("train_huggingface.py", tmp_path, "--steps", 16, kills=(14, 25))
     assert len(whole) == 1
     assert killed == whole
+
+
+def test_a_lora_fine_tune_killed_and_resumed(tmp_path):
+    for folder in ("whole", "killed"):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "run.key").write_bytes(b"one key of 32 bytes for both now")
+        (tmp_path / folder / "run.key").chmod(0o600)
+    whole, killed = survives("finetune_lora.py", tmp_path, "--steps", 24, kills=(14, 22))
+    assert len(whole) == 1
+    assert killed == whole
+    assert "one line of the texts" in (tmp_path / "killed" / "PRIVACY.md").read_text()
+    assert (tmp_path / "killed" / "adapter" / "adapter_model.safetensors").exists()
 
 
 def test_training_from_beam_killed_and_resumed(tmp_path):

@@ -17,7 +17,11 @@ EXTRAS = [
     ("grain", "grain", "grain"),
     ("keras", "keras", "keras"),
     ("huggingface", "transformers", "huggingface"),
+    ("lightning", "lightning", "lightning"),
     ("beam", "apache_beam", "beam"),
+    ("flower", "flwr", "flower"),
+    ("spark", "pyspark", "spark"),
+    ("ray", "ray", "ray"),
 ]
 
 

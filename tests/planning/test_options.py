@@ -10,10 +10,12 @@ import pytest
 
 from filet.accounting.terms import Analysis
 from filet.planning.options import Option
+from filet.planning.target import Target
 from filet.scheme import CappedPoisson
 
 SCHEME = CappedPoisson(1_000, 0.02, 1_000)  # no cap: the hardware's batch is smaller
-OPTION = Option("microbatches", "words", SCHEME, Analysis.REFINED, 1.5, 400, 1.9, 32, 40.0, False, 1.25)
+TARGET = Target.checked(2.0, 1e-5, "zero-out", "refined")
+OPTION = Option("microbatches", "words", SCHEME, Analysis.REFINED, 1.5, 400, 1.9, 32, 40.0, False, 1.25, TARGET)
 
 
 def test_figures_follow_from_scheme_noise_and_steps() -> None:
@@ -41,5 +43,8 @@ def test_the_dictionary_is_json_with_the_hardwares_batch() -> None:
     data = json.loads(json.dumps(OPTION.to_dict(), allow_nan=False))
     assert data["max_batch_size"] == 32
     assert {**data, "max_batch_size": 1_000}.items() >= SCHEME.to_dict().items()
+    assert data["command"] == OPTION.command()
+    assert data["python"] == OPTION.python()
+    assert data["run_file"] == OPTION.run_file()
     for name in ("noise_multiplier", "steps", "epsilon", "run_noise", "ratio_to_ideal", "utilization", "hardware_rows"):
         assert data[name] == getattr(OPTION, name)

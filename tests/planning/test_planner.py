@@ -21,7 +21,7 @@ from filet.scheme import CappedPoisson, Overflow
 
 SETTING: dict[str, Any] = {"dataset_size": 3_000, "max_batch_size": 48, "steps": 400, "epsilon": 2.0, "delta": 1e-5}
 ADJACENCIES = [adjacency.value for adjacency in Adjacency]
-NAMES = {"reject", "truncate", "note", "union", "fixed-size", "microbatches", "ideal"}
+NAMES = {"reject", "secret", "truncate", "note", "union", "fixed-size", "microbatches", "ideal"}
 
 
 @pytest.fixture(scope="module", params=ADJACENCIES)
@@ -106,21 +106,31 @@ def test_the_search_finds_what_a_grid_finds(planned: Plan, name: str, overflow: 
 
 def table_rows(text: str) -> list[list[str]]:
     """Cells of the options' lines, parts side by side again, without the star."""
-    _, *parts = text.split("\noption")
+    _, *parts = text.replace("no cap", "no-cap").split("\noption")
     lines = [[line.replace(" *", "").split() for line in part.splitlines()[1:] if line.split()] for part in parts]
     named = [[cells for cells in part if cells[0] in NAMES] for part in lines]
     return [[*first, *(cell for other in rest for cell in other[1:])] for first, *rest in zip(*named, strict=True)]
 
 
 def test_the_table_is_plain_text_with_every_option_and_fits_a_terminal(planned: Plan) -> None:
-    title, *lines = planned.table().splitlines()
+    title, *lines = planned.table(110).splitlines()
     assert title == f"dataset_size=3000, epsilon=2.0, delta=1e-05, {planned.adjacency}; * best of fixed shape"
-    assert len(lines) == 2 + len(planned.options)
-    assert len({len(line) for line in lines[1:]}) == 1
-    assert max(len(title), *map(len, lines)) <= 80
+    assert len(lines) == 3 + len(planned.options)
+    assert len({len(line) for line in lines[2:]}) == 1
     assert sum(" * " in line for line in lines) == 1
-    assert lines[0].split() == ["mean", "sampling", "rows", "x"]
-    assert lines[1].split() == ["option", "batch", "batch", "steps", "chance", "noise", "epsilon", "used", "ideal"]
+    assert max(map(len, planned.table().splitlines())) <= 80
+
+
+def test_the_columns_name_the_policy_the_overflow_and_what_ranks(planned: Plan) -> None:
+    first, second, third, *rows = planned.table(110).splitlines()[1:]
+    assert first.split() == ["ranked", "by"]
+    assert second.split() == ["run", "noise", "overflow", "sampling", "mean", "rows"]
+    names = "option x ideal policy chance batch steps chance noise epsilon batch used"
+    assert third.split() == names.split()
+    policies = {"ideal": "no cap", "microbatches": "no cap", "reject": "reject", "secret": "reject"}
+    for row, option in zip(rows, planned.options, strict=True):
+        assert f" {policies.get(option.name, 'truncate')}  " in row
+        assert f" {round_up(option.overflow_probability, 2)}  " in row
 
 
 @pytest.mark.parametrize("width", [80, 60, 40, 20])
@@ -128,13 +138,14 @@ def test_figures_copied_from_the_table_meet_the_target_at_every_width(planned: P
     rows = table_rows(planned.table(width))
     assert rows == table_rows(planned.table(1_000))
     for row, option in zip(rows, planned.options, strict=True):
-        name, _, mean, steps, probability, noise, epsilon, used, ratio = row
+        name, ratio, _, overflow, _, steps, probability, noise, epsilon, mean, used = row
         assert name == option.name
         assert float(mean) == pytest.approx(option.expected_batch_size, abs=0.051)
         assert float(used.rstrip("%")) == pytest.approx(100 * option.utilization, abs=0.051)
         assert Decimal(probability) <= Decimal(option.scheme.sampling_probability)
         assert Decimal(noise) >= Decimal(option.noise_multiplier)
         assert Decimal(epsilon) >= Decimal(option.epsilon)
+        assert float(overflow) == pytest.approx(option.overflow_probability, rel=0.11, abs=1e-300)
         assert [len(text.lstrip("0.").replace(".", "")) for text in (probability, noise, epsilon, ratio)] == [
             5,
             6,
@@ -192,6 +203,28 @@ def test_several_batches_at_equal_hardware_epochs_cost_the_same() -> None:
     fixed = [option for option in found.options if option.fixed_shape]
     assert {(option.max_batch_size, option.steps) for option in fixed} == {(50, 240), (100, 120)}
     assert {option.hardware_rows for option in fixed} == {12_000.0}
+
+
+@pytest.mark.long
+def test_several_settings_are_compared_with_one_ideal_so_that_the_ratios_rank() -> None:
+    found = plan(dataset_size=3_000, max_batch_size=[50, 100], steps=200, epsilon=2.0, delta=1e-5, adjacency="zero-out")
+    ratios = [option.ratio_to_ideal for option in found.options]
+    assert ratios == sorted(ratios)
+    assert ratios[0] == 1.0
+    first = found.options[0]
+    assert (first.name, first.max_batch_size) == ("ideal", 100)
+    for option in found.options:
+        assert option.ratio_to_ideal == option.run_noise / first.run_noise
+
+
+def test_the_recipe_shows_the_best_in_three_ways_and_its_epsilon(planned: Plan) -> None:
+    best = planned.best
+    text = planned.recipe(width=60)
+    assert text.startswith(f"{best.name}: ")
+    assert f"epsilon {round_up(best.epsilon, 6, zeros=True)}" in text
+    assert best.command() in text.replace(" \\\n   ", "")
+    assert best.python() in text
+    assert text.endswith(best.run_file())
 
 
 def test_a_batch_that_holds_the_whole_data_set_needs_no_cap() -> None:

@@ -17,7 +17,7 @@ KEY = b"a key of 16 byte"
 Pair = collections.namedtuple("Pair", "x y")
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(
     n=st.one_of(st.integers(1, 40), st.integers(1, 2**63 - 1)),
     expected=st.floats(0.01, 60),
@@ -59,6 +59,7 @@ def test_the_cap_may_exceed_the_data_set():
 def test_empty_batches_are_batches():
     batches = list(CappedPoisson(10**6, 1e-12, 4).sampler(1).batches(5))
     assert [batch.indices.tolist() for batch in batches] == [[-1] * 4] * 5
+    assert {batch.indices.dtype for batch in batches} == {np.dtype(np.int32)}
     rows = batches[0].take(np.ones((10**6, 2)))
     assert rows.tolist() == [[0.0, 0.0]] * 4
 
@@ -155,3 +156,24 @@ def test_take_refuses_what_does_not_fit(data, options, message):
     with pytest.raises(InvalidArgumentError, match=message) as error:
         batch.take(data, **options)
     assert "\n" not in str(error.value)
+
+
+def test_a_number_of_another_precision_must_be_one_of_the_data_s():
+    """A plain 0.1 is rounded to the data's type; NumPy's 0.1 of twice the precision would be changed."""
+    batch = CappedPoisson(20, 0.3, 16).sampler(b"a key of 16 byte")[0]
+    data = np.zeros(20, dtype=np.float32)
+    assert (batch.take(data, fill=0.1)[batch.size :] == np.float32(0.1)).all()
+    assert (batch.take(data, fill=np.float64(0.5))[batch.size :] == 0.5).all()
+    with pytest.raises(InvalidArgumentError, match=r"does not fit data of type float32; pass a value of that type"):
+        batch.take(data, fill=np.float64(0.1))
+
+
+def test_where_the_number_of_records_is_secret_data_have_as_many_rows_and_no_message_says_how_many():
+    scheme = CappedPoisson(1000, 0.05, 64, overflow="reject", size="secret")
+    batch = scheme.sampler(KEY, records=700)[0]
+    assert batch.size > 0
+    assert batch.take(np.arange(700))[: batch.size].tolist() == batch.indices[: batch.size].tolist()
+    for rows in (699, 1000):
+        with pytest.raises(InvalidArgumentError) as caught:
+            batch.take(np.arange(rows))
+        assert str(caught.value) == "data has not as many rows as the sampler's records; pass the whole data set"

@@ -8,7 +8,7 @@ import pytest
 from tests.sampling.laws import Constant, Listed
 
 from filet.errors import NotCertifiedError
-from filet.sampling.exact_sizes import exact_size
+from filet.sampling.exact_sizes import _enclosed, _halvings_below_cap, exact_size
 from filet.sampling.size_law import size_law
 from filet.scheme import CappedPoisson
 
@@ -112,3 +112,43 @@ def test_the_table_and_the_exact_way_agree(n, p, cap, overflow):
 def test_words_that_never_decide_are_refused():
     with pytest.raises(NotCertifiedError, match="not random"):
         size_law(CappedPoisson(10_000, 0.5, 5_000)).draw(Constant(0))
+
+
+def test_small_words_give_sizes_below_a_cap_that_is_usually_full():
+    """A smaller batch has a chance of 3e-5 here, so that most words are decided without any sum; these are not."""
+    scheme = CappedPoisson(100, 0.5, 30)
+    edges = cumulative(scheme)
+    for word in [1, *(2**place for place in range(10, 60, 7)), int(edges[29] * 2**64) - 1, int(edges[29] * 2**64) + 1]:
+        expected = next(size for size, edge in enumerate(edges) if Fraction(word, 2**64) < edge)
+        assert exact_size(scheme, word, Listed(0, 1)) == expected
+    assert exact_size(scheme, 0, Listed(2**63)) < 20
+
+
+@pytest.mark.parametrize("bits", [-62, -58, -40, 0])
+@pytest.mark.parametrize(
+    "case", [(40, 0.3, 15, "truncate"), (40, 0.7, 15, "reject"), (200, 0.5, 200, "truncate")], ids=str
+)
+def test_coarse_integers_enclose_all_chances_and_what_lies_beyond(case, bits):
+    """In units that leave the far sizes out, relative to the chance of the most likely one."""
+    scheme = CappedPoisson(*case)
+    n, p, cap = scheme.group_size, Fraction(scheme.sampling_probability), scheme.max_batch_size
+    chances = [math.comb(n, k) * p**k * (1 - p) ** (n - k) for k in range(n + 1)]
+    if scheme.overflow == "reject":
+        chances = chances[: cap + 1]
+    unit = Fraction(2) ** (bits + 64 + n.bit_length()) / max(chances)
+    sums = [unit * sum(chances[: k + 1]) for k in range(len(chances))]
+    law = _enclosed(scheme, bits)
+    before = sums[law.first - 1] if law.first else 0
+    assert before <= law.below
+    assert law.total_low <= sums[-1] <= law.total_high
+    for place, (low, high) in enumerate(zip(law.low, law.high, strict=True)):
+        assert low <= sums[law.first + place] - before
+        assert sums[law.first + place] <= high
+    beyond = law.first + len(law.low) < len(chances)
+    assert (law.total_high > law.high[-1]) is beyond  # what lies above is counted, if anything does
+    assert bits < 0 or law.total_high - law.total_low < 2**20
+
+
+def test_halvings_are_no_more_than_chernoff_proves():
+    """The mean is 100 nats above the cap: 144.27 halvings."""
+    assert 140 < _halvings_below_cap(CappedPoisson(10**6, 0.5, 490_001)) <= 144

@@ -2,15 +2,18 @@
 
 import itertools
 import os
+import pickle
 import secrets
 import stat
+import warnings
 
 import numpy as np
 import pytest
 from tests.sampling.laws import same
 
 from filet.errors import FiletError, InvalidArgumentError
-from filet.sampling.keys import read_key_file, write_key_file
+from filet.sampling.keys import Key, read_key_file, write_key_file
+from filet.sampling.mechanism import noisy_sum
 from filet.scheme import CappedPoisson
 
 SCHEME = CappedPoisson(dataset_size=1000, sampling_probability=0.05, max_batch_size=64)
@@ -38,6 +41,57 @@ def test_keys_of_every_form_are_told_apart():
 def test_equivalent_keys_agree():
     assert same(SCHEME.sampler(bytearray(KEY))[0], SCHEME.sampler(memoryview(KEY))[0])
     assert same(SCHEME.sampler(np.int64(5))[0], SCHEME.sampler(5)[0])
+
+
+def test_an_integer_that_can_be_found_by_trying_is_warned_of_at_the_callers_line():
+    for short in (0, 7, 2**64 - 1, np.int32(5)):
+        with pytest.warns(
+            UserWarning, match=r"key is an integer below 2\*\*64.*found by trying.*token_bytes"
+        ) as caught:
+            SCHEME.sampler(short)
+        assert [warning.filename for warning in caught] == [__file__]
+        with pytest.warns(UserWarning, match="below") as caught:
+            noisy_sum(np.zeros((1000, 1)), SCHEME, noise_multiplier=1.0, key=short, step=0)
+        assert [warning.filename for warning in caught] == [__file__]
+
+
+def test_a_short_key_is_warned_of_once_and_a_long_one_never():
+    with pytest.warns(UserWarning, match="found by trying") as caught:
+        made = SCHEME.sampler(2**64 - 1)
+    assert [str(warning.message) for warning in caught] == [
+        "key is an integer below 2**64, which can be found by trying: batches and noise would not be secret; pass 16 to 64"
+        " random bytes such as secrets.token_bytes(32), or None for a fresh key"
+    ]
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for enough in (2**64, secrets.randbits(256) | 2**200, bytes(16), None):
+            sampler = SCHEME.sampler(enough)
+        pickle.loads(pickle.dumps(made)).shard(0, 2)  # said once is enough
+    assert sampler[0].indices.size == 64
+
+
+def test_what_a_key_means_never_changes():
+    """As first released: another secret would change the batches of every run that goes on."""
+    number = 2**255 + 12345
+    assert Key(KEY).secret.hex() == "89a4a570452670cbb7ae47d0e8abdda1bfb36d656639e28ca7301316fd84550f"
+    assert Key(number).secret.hex() == "f67256b828434db5bf96a312a781dd43a2b1c67f13f201bd95564723cebcc072"
+    assert Key(KEY).derive("check", 16).hex() == "37517a069ae159eeb8ab71ccc344929b"
+    assert Key(number).derive("check", 16).hex() == "bc7e54c9f427a866d9df3229d076795b"
+    assert Key(KEY).derive("other", 16) != Key(KEY).derive("check", 16)
+    saved = Key.from_secret(bytearray(Key(KEY).secret))
+    assert (type(saved), saved.secret) == (Key, Key(KEY).secret)
+    assert type(saved.secret) is bytes
+
+
+@pytest.mark.parametrize(("key", "fact"), [
+    (-5, "key is a negative integer"), (2**256, "key is an integer of 257 bits, more than 256"), (bytes(15), "key has 15 bytes, not 16 to 64"),
+    (bytes(65), "key has 65 bytes, not 16 to 64"), ("a key of 16 byte", "key is of type str, not bytes or int"),
+])  # fmt: skip
+def test_what_is_no_key_is_refused_with_the_remedy(key, fact):
+    remedy = "pass 16 to 64 random bytes such as secrets.token_bytes(32), or None for a fresh key"
+    with pytest.raises(InvalidArgumentError) as caught:
+        Key(key)
+    assert str(caught.value) == f"{fact}; {remedy}"
 
 
 def test_the_key_is_never_shown():
@@ -103,6 +157,10 @@ def test_a_key_file_that_others_can_open_is_refused_with_the_remedy(tmp_path, mo
     assert read_key_file(file) == KEY
     file.chmod(0o400)
     assert read_key_file(file) == KEY
+    longest = tmp_path / "longest.key"
+    longest.write_bytes(bytes(64))
+    longest.chmod(0o600)
+    assert read_key_file(longest) == bytes(64)
 
 
 @pytest.mark.parametrize(

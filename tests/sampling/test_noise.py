@@ -91,6 +91,39 @@ def test_tails_next_to_a_boundary_are_rounded_to_the_right_side(scale):
                     ]
 
 
+@pytest.mark.parametrize("scale", [Fraction(1, 7), Fraction(1, 2), Fraction(3)])
+@pytest.mark.parametrize("mean", [-0.5, -0.3, 0.125, 0.5])
+def test_noise_around_a_mean_has_its_exact_chances(scale, mean):
+    values = rounded_normals(stream(73), 50_000, scale, np.full(50_000, mean))
+    reach = 2 + int(4 * scale)
+    edges = np.array([-math.inf, *(k - 0.5 for k in range(-reach, reach + 2)), math.inf])
+    expected = 50_000 * np.diff(stats.norm.cdf((edges - mean) / float(scale)))
+    found = np.histogram(values, bins=[-1e9, *edges[1:-1], 1e9])[0]
+    enough = expected > 10
+    assert found[expected < 1e-12].sum() == 0
+    statistic = (np.square(found - expected)[enough] / expected[enough]).sum()
+    assert stats.chi2.sf(statistic, max(enough.sum() - 1, 1)) > P_VALUE
+
+
+@pytest.mark.parametrize("scale", [Fraction(2**30), Fraction(1.7), Fraction(1, 3)])
+@pytest.mark.parametrize("mean", [-0.5, -0.3, 0.5])
+def test_tails_next_to_a_boundary_are_rounded_to_the_right_side_of_a_mean(scale, mean):
+    for value in sorted({1, int(scale) + 1, int(3 * scale) + 1}):
+        for sign, factor in ((0, 1), (1, -1)):
+            with mpmath.workdps(60):
+                edge = tail((value + Fraction(1, 2) - factor * Fraction(mean)) / scale)
+                nearer, further = edge + mpmath.mpf(2) ** -127, edge - mpmath.mpf(2) ** -127
+            for number, found in ((nearer, value), (further, value + 1)):
+                listed = Listed(*words_of(number, sign))
+                assert rounded_normals(listed, 1, scale, np.array([mean])).tolist() == [factor * found]
+
+
+def test_the_smallest_noise_takes_a_mean_of_a_half_to_either_side():
+    for sign, value in ((0, 1), (1, 0)):
+        assert rounded_normals(Constant(2**63 + sign), 1, Fraction(5e-324), np.array([0.5])).tolist() == [value]
+        assert rounded_normals(Constant(2**63 + sign), 1, Fraction(5e-324), np.array([-0.5])).tolist() == [value - 1]
+
+
 def test_a_tail_that_128_bits_leave_open_is_decided_by_the_next_word():
     scale, value = Fraction(2**30), 2**30 + 5
     with mpmath.workdps(80):
@@ -113,3 +146,21 @@ def test_the_smallest_noise_is_zero():
     assert rounded_normals(Constant(2**64 - 2), 3, Fraction(2**30)).tolist() == [0] * 3
     assert rounded_normals(stream(1), 5, Fraction(5e-324)).tolist() == [0] * 5
     assert rounded_normals(stream(1), 0, Fraction(1)).shape == (0,)
+
+
+def test_a_size_is_certain_only_if_no_end_of_an_enclosure_leaves_a_doubt(monkeypatch):
+    """Tails beyond 5.5 are known to lie in [1/32, 1/8], tails beyond 4.5 in [1/4, 3/8]: 128 to 256 of 1,024."""
+    tails = {Fraction(11, 2): ("0.03125", "0.125"), Fraction(9, 2): ("0.25", "0.375")}
+    monkeypatch.setattr(noise, "upper_tail", lambda x, bits: tuple(map(decimal.Decimal, tails[x])))
+    known = range(1024)
+    certain = [place for place in known if noise._certain(Fraction(5), place, 10, Fraction(1))]
+    assert certain == list(range(128, 256))
+
+
+@pytest.mark.parametrize("bits", [128, 192])
+def test_the_error_of_a_tail_counts_four_roundings_of_every_term(bits):
+    """Terms grow until there are as many as the square of x; sums have 31 digits for 100 bits, and 30 more."""
+    x = Fraction(31, 2)
+    low, high = upper_tail(x, bits)
+    unit = decimal.Decimal(10) ** -(bits * 31 // 100 + 29)
+    assert high - low >= 2 * 4 * int(x * x) * unit

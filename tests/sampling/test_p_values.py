@@ -1,5 +1,7 @@
 """P-values of counts and sums, against exact laws."""
 
+import math
+
 import numpy as np
 import pytest
 from scipy import stats
@@ -28,7 +30,7 @@ def test_sums_have_the_p_values_of_their_exact_law(name, count):
         tail = exact[total:].sum() if total >= mean else exact[: total + 1].sum()
         if 2 * tail < 1.0:
             found = law_sum_p_value(7.0 * count + total, count, 7, law)
-            assert found == pytest.approx(2 * tail, rel=1e-9), total
+            assert found == pytest.approx(2 * tail, rel=1e-9, abs=0), total
             compared += 1
     assert compared >= 3
 
@@ -68,3 +70,49 @@ def test_counts_have_the_p_values_of_their_laws():
     assert poisson_p_value(0, 3.0) == pytest.approx(2 * stats.poisson.cdf(0, 3.0))
     assert count_p_value(9.0, 3.0, 3.0) == poisson_p_value(9, 3.0)
     assert count_p_value(140.0, 100.0, 100.0) == pytest.approx(2 * stats.norm.sf(3.95))
+
+
+@pytest.mark.parametrize("chance", [0.02, 0.3, 0.5])
+def test_every_count_has_twice_its_smaller_tail_and_at_most_one(chance):
+    for count in range(11):
+        at_most, at_least = stats.binom.cdf(count, 10, chance), stats.binom.sf(count - 1, 10, chance)
+        assert binomial_p_value(count, 10, chance) == pytest.approx(
+            min(1.0, 2 * at_most, 2 * at_least), rel=1e-12, abs=0
+        )
+        at_most, at_least = stats.poisson.cdf(count, 10 * chance), stats.poisson.sf(count - 1, 10 * chance)
+        assert poisson_p_value(count, 10 * chance) == pytest.approx(
+            min(1.0, 2 * at_most, 2 * at_least), rel=1e-12, abs=0
+        )
+
+
+def test_a_count_at_its_mean_is_no_evidence():
+    assert count_p_value(100.0, 100.0, 100.0) == 1.0
+    assert count_p_value(100.4, 100.0, 100.0) == 1.0
+    assert count_p_value(101.2, 100.0, 100.0) == pytest.approx(2 * stats.norm.sf(0.07))
+    assert law_sum_p_value(1, 2, 0, np.array([0.5, 0.5])) == 1.0
+    assert law_sum_p_value(1, 5, 0, LAWS["coin"]) == 1.0
+
+
+def test_chances_of_a_part_of_the_law_count_relative_to_their_sum():
+    for total in (12, 20, 26):
+        assert law_sum_p_value(total, 20, 0, 0.25 * LAWS["skewed"]) == pytest.approx(
+            law_sum_p_value(total, 20, 0, LAWS["skewed"]), rel=1e-9, abs=0
+        )
+
+
+@pytest.mark.parametrize("falling", [0.1, 0.05])
+def test_sums_of_falling_chances_are_those_of_negative_binomial_counts(falling):
+    """Near the mean, where a half more or less shows, and far out, where a tilt of more than e^2 is needed."""
+    law = (1 - falling) * falling ** np.arange(50)
+    mean = 100 * falling / (1 - falling)
+    for ahead, error in ((0, 0.06), (1, 1e-3), (2, 1e-3), (20, 1e-3), (70, 1e-3), (100, 1e-3)):
+        total = math.ceil(mean) + ahead
+        exact = 2 * stats.nbinom.sf(total - 1, 100, 1 - falling)
+        assert law_sum_p_value(total, 100, 0, law) == pytest.approx(min(1.0, exact), rel=error, abs=0), total
+
+
+def test_the_largest_of_many_sums_and_what_lies_beyond():
+    law = stats.binom.pmf(np.arange(46), 1000, 0.05)
+    law[45] = stats.binom.sf(44, 1000, 0.05)
+    assert law_sum_p_value(45 * 300, 300, 0, law) == pytest.approx(2 * law[45] ** 300, rel=1e-9, abs=0)
+    assert law_sum_p_value(45 * 300 + 1, 300, 0, law) == 0.0

@@ -13,7 +13,7 @@ from tests.sampling.laws import P_VALUE, assert_law, drawn, stream, subset_law
 from filet.errors import NotCertifiedError
 from filet.sampling import partition
 from filet.sampling.keys import Key
-from filet.sampling.streams import open_source
+from filet.sampling.streams import Purpose, open_source
 from filet.scheme import CappedPoisson
 
 
@@ -115,3 +115,52 @@ def test_large_partitions_scatter_runs():
     close = int((np.abs(np.diff(images)) < size // 100).sum())
     assert stats.binomtest(close, images.size - 1, 0.0199).pvalue > P_VALUE
     assert abs(np.corrcoef(images[1:], images[:-1])[0, 1]) < 4 / math.sqrt(images.size)
+
+
+def image(keys, size, position):
+    """Where the network sends one position, in plain integers: four rounds on a grid of about sqrt(size) columns."""
+    columns = 2 ** ((size - 1).bit_length() // 2)
+    rows = -(-size // columns)
+    row, column = divmod(position, columns)
+    for number in range(4):
+        mixed = ((column if number % 2 else row) * keys[2 * number] + keys[2 * number + 1]) % 2**64
+        if number in (1, 2):
+            mixed = (mixed ^ mixed >> 32) * 0xD6E8FEB86659FD93 % 2**64
+        if number % 2:
+            row = (row + (mixed >> 24)) % rows
+        else:
+            column = (column + (mixed >> 24)) % columns
+    found = row * columns + column
+    return found if found < size else image(keys, size, found)
+
+
+@pytest.mark.parametrize("size", [2, 3, 17, 1000, 2**16, 2**16 + 1, 2**20 + 7, 10**12])
+def test_the_network_is_the_one_of_the_first_release(size):
+    """Another would put the examples of a run that goes on into other groups."""
+    positions = np.unique(np.linspace(0, size - 1, 50, dtype=np.int64))
+    for key in range(60 if size < 100 else 4):  # of small grids a cell beyond the last is often met
+        keys = stream(key).words(2 * partition.ROUNDS)
+        images = partition.feistel(keys, size, positions)
+        assert images.tolist() == [image(keys.tolist(), size, position) for position in positions.tolist()]
+        assert images.dtype == np.int64
+
+
+def test_a_table_is_the_order_of_the_first_stream_and_a_network_has_the_keys_of_the_second():
+    source = open_source(Key(b"a key of 16 byte"), secure=False)
+    words = source.at(Purpose.PARTITION, 0).words(200).tolist()
+    table = partition.shuffled(source, 200)
+    assert table.tolist() == sorted(range(200), key=words.__getitem__)
+    assert table.dtype == np.int16
+    size, places = 2**20 + 4, np.array([0, 5, 349_525], dtype=np.int32)
+    keys = source.at(Purpose.PARTITION, 1).words(8).tolist()
+    for group in range(3):
+        found = partition.Partition(source, size, 3).members(group, places)
+        assert found.tolist() == sorted(image(keys, size, group * (size // 3) + place) for place in places.tolist())
+        assert found.dtype == np.int32
+
+
+def test_up_to_2_20_examples_every_partition_is_equally_likely():
+    source = open_source(Key(b"a key of 16 byte"), secure=False)
+    order = partition.shuffled(source, 2**20)
+    found = partition.Partition(source, 2**20, 2).members(1, np.arange(2**19, dtype=np.int32))
+    assert np.array_equal(found, np.sort(order[2**19 :]))

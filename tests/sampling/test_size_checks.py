@@ -1,12 +1,15 @@
 """Checks of sizes catch the faults that loaders have in them, and leave true samplers alone."""
 
+import math
+
 import numpy as np
 import pytest
+from scipy import stats
 from tests.sampling.laws import failed, poisson_draws
 
 import filet
 from filet.sampling.audits import audit
-from filet.sampling.size_checks import after_full_check, sequence_check, size_checks, size_law_around_mean
+from filet.sampling.size_checks import _pool, after_full_check, sequence_check, size_checks, size_law_around_mean
 
 
 def test_catches_a_cap_applied_by_each_rank_on_its_own():
@@ -126,3 +129,141 @@ def test_the_law_around_the_mean_sums_to_one():
         first, law = size_law_around_mean(scheme)
         assert law.sum() == pytest.approx(1, abs=1e-9)
         assert float(law @ (first + np.arange(law.size))) == pytest.approx(scheme.expected_batch_size, rel=1e-9)
+
+
+def test_the_law_of_two_sizes_is_tested_and_that_of_one_is_not():
+    """One example: batches of 0 or 1. At 60 of 100 where 30 are expected, chi-square is 900 / 30 + 900 / 70."""
+    scheme = filet.CappedPoisson(1, 0.3, 1)
+    law, *_ = size_checks(np.repeat([0, 1], [40, 60]), scheme)
+    assert law.name == "size law"
+    assert "in 2 bins" in law.detail
+    assert law.p_value == pytest.approx(math.erfc(math.sqrt(900 / 42)), rel=1e-9, abs=0)
+    only, *_ = size_checks(np.ones(100, dtype=np.int64), filet.CappedPoisson(1, 1.0, 1))
+    assert "in 1 bins" in only.detail
+    assert only.p_value == 1.0
+
+
+# --- each statistic, from its definition ---
+
+SMALL = filet.CappedPoisson(8, 0.4, 3)
+SIZES = np.array([3, 1, 3, 3, 0, 2, 3, 2, 3, 3, 1, 3, 0, 3, 2, 3, 3, 3, 1, 2, 3, 3, 2, 3, 3, 3, 3, 2, 3, 3] * 9)
+
+
+def exact_law(scheme):
+    """Chances of all sizes, from the definition."""
+    n, p, cap = scheme.group_size, scheme.sampling_probability, min(scheme.max_batch_size, scheme.group_size)
+    poisson = stats.binom.pmf(np.arange(n + 1), n, p)
+    if scheme.overflow is filet.Overflow.REJECT:
+        return poisson[: cap + 1] / poisson[: cap + 1].sum()
+    return np.append(poisson[:cap], poisson[cap:].sum())
+
+
+def p_value_of_sum(total, count, law):
+    sums = np.ones(1)
+    for _ in range(count):
+        sums = np.convolve(sums, law)
+    above = total >= count * (law @ np.arange(law.size))
+    return min(1.0, 2 * (sums[total:].sum() if above else sums[: total + 1].sum()))
+
+
+@pytest.mark.parametrize("scheme", [
+    SMALL, filet.CappedPoisson(8, 0.4, 3, "reject"), filet.CappedPoisson(8, 0.4, 9, "reject"), filet.CappedPoisson(5, 1.0, 3),
+    filet.CappedPoisson(1_000, 0.05, 40), filet.CappedPoisson(1_000, 0.05, 40, "reject"), filet.CappedPoisson(1_000, 0.05, 90, "reject"),
+    filet.CappedPoisson(1_001, 0.3, 400, cycle_length=2), filet.CappedPoisson(100, 1.0, 50),
+], ids=str)  # fmt: skip
+def test_the_law_around_the_mean_is_that_of_the_definition(scheme):
+    first, law = size_law_around_mean(scheme)
+    exact = exact_law(scheme)
+    assert law == pytest.approx(exact[first : first + law.size], rel=1e-9, abs=1e-300)
+    assert exact[:first].sum() + exact[first + law.size :].sum() < 1e-15
+
+
+def test_the_mean_size_has_the_p_value_of_the_sum_of_all():
+    law = exact_law(SMALL)
+    mean = law @ np.arange(4)
+    deviation = math.sqrt(law @ (np.arange(4) - mean) ** 2)
+    check = size_checks(SIZES, SMALL)[1]
+    assert check.p_value == pytest.approx(p_value_of_sum(int(SIZES.sum()), SIZES.size, law), rel=1e-9)
+    z = (SIZES.mean() - mean) / deviation * math.sqrt(SIZES.size)
+    assert abs(z) > 0.5
+    assert (check.name, check.detail) == ("mean size", f"{z:+.2f} standard deviations from the expected one")
+
+
+def test_the_law_of_sizes_has_the_p_value_of_chi_square():
+    expected = SIZES.size * exact_law(SMALL)
+    observed = np.bincount(SIZES)
+    joined = [observed[:2].sum(), *observed[2:]], [expected[:2].sum(), *expected[2:]]  # five are fewer than ten
+    check = size_checks(SIZES, SMALL)[0]
+    assert check.p_value == pytest.approx(stats.chisquare(*joined).pvalue, rel=1e-9)
+    mean = exact_law(SMALL) @ np.arange(4)
+    assert check.detail == f"mean {SIZES.mean():.6g}, expected {mean:.6g}, in 3 bins"
+    odd = size_checks(np.append(SIZES, [4, 7]), SMALL)[0]
+    assert odd.p_value == 0.0
+    assert odd.detail.endswith(", in 3 bins, 2 of an all but impossible size")
+    rare = size_checks(np.append(np.full(50, 50), 101), filet.CappedPoisson(1_000, 0.05, 110))[0]
+    assert rare.detail.endswith(" bins")  # a chance of 1e-11 is no impossible one
+    rarer = size_checks(np.append(np.full(50, 50), 120), filet.CappedPoisson(1_000, 0.05, 130))[0]
+    assert (rarer.p_value, rarer.detail.rsplit(", ", 1)[1]) == (0.0, "1 of an all but impossible size")
+
+
+def test_bins_are_joined_until_each_expects_ten_and_the_rest_joins_the_last():
+    observed, expected = _pool(np.array([1, 2, 3, 4, 5, 6]), np.array([4.0, 6.0, 12.0, 9.5, 0.25, 0.125]))
+    assert observed.tolist() == [3, 18]
+    assert expected.tolist() == [10.0, 21.875]
+    observed, expected = _pool(np.array([1, 2]), np.array([4.0, 5.0]))
+    assert (observed.tolist(), expected.tolist()) == ([3], [9.0])
+    assert _pool(np.array([1]), np.array([0.5]))[1].tolist() == [0.5]
+
+
+def test_empty_and_full_batches_have_twice_the_smaller_of_their_p_values():
+    law = exact_law(SMALL)
+    counts = [int((SIZES == 0).sum()), int((SIZES == 3).sum())]
+    both = [
+        2 * min(stats.binom.cdf(count, SIZES.size, chance), stats.binom.sf(count - 1, SIZES.size, chance))
+        for count, chance in zip(counts, law[[0, 3]], strict=True)
+    ]
+    check = size_checks(SIZES, SMALL)[2]
+    assert check.p_value == pytest.approx(min(1.0, 2 * min(both)), rel=1e-9)
+    empty, full = (f"{SIZES.size * chance:.4g}" for chance in law[[0, 3]])
+    assert (check.name, check.detail) == (
+        "empty or full", f"{counts[0]} empty, expected {empty}; {counts[1]} full, expected {full}"
+    )  # fmt: skip
+
+
+def test_sizes_after_full_batches_have_the_p_value_of_their_sum():
+    after = SIZES[1:][SIZES[:-1] == 3]
+    law = exact_law(SMALL)
+    [check] = after_full_check(SIZES, SMALL, [])
+    assert check.p_value == pytest.approx(p_value_of_sum(int(after.sum()), after.size, law), rel=1e-9)
+    assert check.detail == f"mean {after.mean():.6g} of {after.size}, expected {law @ np.arange(4):.6g}"
+
+
+def test_neighbouring_sizes_are_tested_by_their_correlation():
+    law = exact_law(SMALL)
+    mean = law @ np.arange(4)
+    variance = law @ (np.arange(4) - mean) ** 2
+    z = ((SIZES[:-1] - mean) * (SIZES[1:] - mean)).sum() / (variance * math.sqrt(SIZES.size - 1))
+    [check] = sequence_check(SIZES, SMALL, [])
+    assert check.p_value == pytest.approx(2 * stats.norm.sf(abs(z)), rel=1e-9)
+    assert (check.name, check.detail) == ("size sequence", f"lag-one correlation {z / math.sqrt(SIZES.size):.3g}")
+    skipped = []
+    few = math.ceil(25 / (1 - law.max()) ** 2)
+    assert sequence_check(np.ones(few, dtype=np.int64), SMALL, skipped) == []
+    assert skipped == ["size sequence: not tested, too few batches differ in size"]
+    assert sequence_check(np.ones(few + 1, dtype=np.int64), SMALL, skipped)
+
+
+def test_sizes_far_from_zero_are_counted_from_the_first_that_matters():
+    """At a mean of 500,000 the table holds some deviations around it: as few numbers as that, and none is odd."""
+    scheme = filet.CappedPoisson(10**6, 0.5, 10**6)
+    first, law = size_law_around_mean(scheme)
+    assert first > 490_000
+    assert law.size < 20 * 500 + 100
+    checks = size_checks(sizes_of(scheme, 400, np.random.default_rng(4)), scheme)
+    assert checks[0].p_value > 1e-3
+    assert checks[0].detail.endswith(" bins")
+
+
+def test_usual_numbers_of_empty_and_full_batches_are_no_evidence():
+    scheme = filet.CappedPoisson(2, 0.5, 2)  # empty, full: a quarter each
+    assert size_checks(np.array([0, 1, 1, 2] * 10), scheme)[2].p_value == 1.0

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from tests.sampling.laws import Listed, assert_law
 
-from filet.sampling.size_law import SizeLaw, size_law
+from filet.sampling.size_law import SizeLaw, _certain_words, _geometric, _integer_weights, size_law
 from filet.scheme import CappedPoisson
 
 LAWS = [
@@ -27,6 +27,12 @@ LAWS = [
     (2**63 - 1, 1e-16, 900),
     (7, 1 - 1e-9, 6),
 ]
+
+
+@pytest.fixture(autouse=True)
+def _fresh_tables():
+    """A table that another test has made would hide a change of how it is made."""
+    size_law.cache_clear()
 
 
 def exact_size_chances(n, p, cap, overflow):
@@ -152,3 +158,53 @@ def test_a_table_that_errs_within_its_bounds_draws_the_same_sizes(overflow):
         for near in right.thresholds[40::4].tolist():
             for word in (near - 500, near - 3, near + 3, near + 500):
                 assert wrong.draw(Listed(word, 9)) == right.draw(Listed(word, 9))
+
+
+# --- error bounds, each against what it must cover ---
+
+
+@pytest.mark.parametrize("case", [(40, 0.3, 15), (1000, 0.1, 100), (60_000, 256 / 60_000, 300)], ids=str)
+def test_many_words_are_read_where_a_single_one_is_certain_and_nowhere_else(case):
+    law = size_law(CappedPoisson(*case))
+    certain = law.starts <= law.ends
+    assert certain.sum() > 5
+    for place in np.flatnonzero(certain).tolist():
+        first, last = int(law.starts[place]), int(law.ends[place])
+        assert law.read(np.array([first, last], dtype=np.uint64)) == [law.first + place] * 2
+        outside = [word for word in (first - 1, last + 1) if 0 <= word < 2**64]
+        assert law.read(np.array(outside, dtype=np.uint64)) == [None] * len(outside)
+
+
+@pytest.mark.parametrize("ratio", [0.01, 0.5, 0.9, 0.999])
+def test_a_geometric_bound_covers_the_rest_of_a_series_and_little_more(ratio):
+    rest = Fraction(0.25) * Fraction(ratio) / (1 - Fraction(ratio))
+    assert rest < Fraction(_geometric(0.25, ratio)) < rest * Fraction(101, 100)
+    assert 0.0 < _geometric(0.0, ratio) < 1e-290
+    assert [_geometric(0.25, ratio) for ratio in (1.0, 1.5)] == [1.0, 1.0]
+
+
+@pytest.mark.parametrize(
+    ("first", "top", "limit"), [(18, 44, 100), (0, 44, 100), (18, 60, 60), (22, 100, 100), (1, 45, 100)]
+)
+def test_what_a_table_leaves_out_is_covered(first, top, limit):
+    n, p = 100, Fraction(0.3)
+    chances = [math.comb(n, k) * p**k * (1 - p) ** (n - k) for k in range(limit + 1)]
+    left_out = (sum(chances[:first]) + sum(chances[top + 1 :])) / sum(chances[first : top + 1])
+    found = Fraction(_integer_weights(n, 0.3, first, 30, top, limit)[1])
+    assert left_out <= found <= left_out * Fraction(5, 4) + Fraction(1, 10**299)
+
+
+@pytest.mark.parametrize("outside", [0.0, 1e-9])
+def test_a_word_is_certain_only_beyond_all_errors_of_its_thresholds(outside):
+    """Eight roundings a step and four more, twice; half a unit for every weight; and what was left out."""
+    thresholds = np.array([2**61, 2**62, 2**63, 2**63 + 2**62, 2**64 - 2**61], dtype=np.uint64)
+    steps = 1_000
+    starts, ends = _certain_words(thresholds, 2, steps, outside)
+    fixed = Fraction(steps + 1, 2) + Fraction(outside) * 2**64
+    for place, edge in enumerate(thresholds.tolist()):
+        mass = edge if place < 2 else 2**64 - edge
+        error = 2 * (8 * steps + 4) * Fraction(mass, 2**53) + fixed
+        for distance in (int(starts[place + 1]) - edge, edge - 1 - int(ends[place])):
+            assert error <= distance <= error * Fraction(103, 100) + 20
+    for end in (int(starts[0]), 2**64 - 1 - int(ends[-1])):
+        assert fixed <= end <= fixed * Fraction(103, 100) + 20

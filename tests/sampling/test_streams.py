@@ -68,3 +68,16 @@ def test_a_missing_package_is_named_and_the_plain_stream_needs_none(monkeypatch)
     with pytest.raises(MissingExtraError, match=r"pip install cryptography, or pass secure=False"):
         SCHEME.sampler(KEY)
     assert SCHEME.sampler(KEY, secure=False)[0].indices.shape == (64,)
+
+
+@pytest.mark.parametrize("secure", [False, True])
+@pytest.mark.parametrize("count", [1, 4, 7])
+@pytest.mark.parametrize("purpose", [Purpose.BATCH, Purpose.NOISE])
+def test_first_words_of_many_steps_are_those_of_single_streams(secure, count, purpose):
+    source = open_source(Key(KEY), secure=secure)
+    first_words = source.first_words(purpose, count, 5)
+    for steps in (range(5), range(254, 258), range(2**32 - 1, 2**32 + 1), range(2**63 - 3, 2**63), range(7, 8)):
+        words = first_words.read(steps)
+        assert words.tolist() == [source.at(purpose, step).words(count).tolist() for step in steps]
+        assert words.dtype == np.uint64
+        assert words.shape == (len(steps), count)

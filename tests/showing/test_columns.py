@@ -129,10 +129,14 @@ def test_the_number_of_points_is_checked(points):
         columns.delta_of_epsilon(CURVE, points=points)
 
 
-def test_a_run_without_a_finite_epsilon_and_too_many_sizes_say_what_to_pass():
+def test_a_run_without_a_finite_epsilon_has_the_same_delta_at_every_one():
     exposed = filet.account(SCHEME, noise_multiplier=0.0, steps=1, adjacency="zero-out")
-    with pytest.raises(InvalidArgumentError, match="pass max_epsilon"):
-        columns.delta_of_epsilon(exposed)
+    found = columns.delta_of_epsilon(exposed, points=3)
+    assert found["epsilon"].tolist() == [0.0, 5.0, 10.0]
+    assert found["delta_upper"].tolist() == exposed.delta([0.0, 5.0, 10.0]).tolist()
+
+
+def test_too_many_sizes_say_what_to_pass():
     with pytest.raises(InvalidArgumentError, match="too many to list"):
         columns.batch_sizes(filet.CappedPoisson(10**12, 0.5, 10**12))
 
@@ -171,3 +175,26 @@ def test_without_a_cap_the_sizes_are_those_of_poisson_batches():
     assert "no cap" in found.assumptions
     assert found["size"][-1] < 400
     assert found["probability"].sum() == pytest.approx(1.0, abs=1e-8)
+
+
+def test_epsilon_against_the_cap_is_the_accountants_at_every_cap_and_never_below_no_cap_but_for_reject():
+    scheme = filet.CappedPoisson(60_000, 256 / 60_000, 300)
+    given = {"noise_multiplier": 1.0, "steps": 100, "adjacency": "zero-out"}
+    found = columns.epsilon_of_cap(scheme, delta=1e-5, points=3, **given)
+    assert found["max_batch_size"].tolist() == [248, 300, 316, 384]
+    for policy, analysis in columns.CAPPED:
+        capped = filet.CappedPoisson(60_000, 256 / 60_000, 300, policy)
+        value = filet.account(capped, analysis=analysis, **given).epsilon(1e-5)
+        assert found[f"epsilon_{policy}_{analysis}"][1] == value
+    free = filet.CappedPoisson.uncapped(60_000, 256 / 60_000)
+    assert set(found["epsilon_no_cap"].tolist()) == {filet.account(free, **given).epsilon(1e-5)}
+    assert (found["epsilon_truncate_refined"] >= found["epsilon_no_cap"] * (1 - 1e-3)).all()
+
+
+@pytest.mark.parametrize("cap", [1, 20, None])
+def test_caps_of_small_data_sets_stay_within_them(cap):
+    scheme = filet.CappedPoisson(20, 0.5, cap)
+    given = {"noise_multiplier": 2.0, "steps": 3, "delta": 1e-3, "adjacency": "add-remove"}
+    found = columns.epsilon_of_cap(scheme, points=5, **given)
+    assert found["max_batch_size"].min() >= 1
+    assert found["max_batch_size"].max() <= 20

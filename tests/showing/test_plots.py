@@ -24,6 +24,10 @@ def drawn():
             points=3,
         ),
     )
+    yield (
+        plots.plot_epsilon_of_cap,
+        columns.epsilon_of_cap(SCHEME, noise_multiplier=1.0, steps=100, delta=1e-5, adjacency="zero-out", points=3),
+    )
     yield plots.plot_delta_of_epsilon, columns.delta_of_epsilon(CURVE, points=5)
     yield plots.plot_trade_off, columns.trade_off(CURVE, points=5)
     yield plots.plot_batch_sizes, columns.batch_sizes(SCHEME)
@@ -40,7 +44,7 @@ def test_every_picture_labels_axes_assumptions_and_lines_and_uses_the_axes_it_is
         colours = [line.get_color() for line in ax.lines]
         styles = [(line.get_color(), line.get_linestyle()) for line in ax.lines]
         assert len(set(styles)) == len(styles)
-        assert set(colours) <= {plots.BLUE, plots.ORANGE, plots.GREEN, plots.RED, plots.GREY}
+        assert set(colours) <= {plots.BLUE, plots.ORANGE, plots.GREEN, plots.RED, plots.GREY, "#56B4E9"}
 
 
 @pytest.mark.parametrize("suffix", ["png", "svg", "pdf"])
@@ -62,6 +66,28 @@ def test_pictures_of_strategies_have_a_line_for_each_and_say_what_is_impossible(
     shares = {f"utilization_{one.overflow}_{one.analysis}": x / 4 for one in STRATEGIES}
     ax = plots.plot_utilization_of_cap(columns.Columns({"max_batch_size": x, **shares}, "n=1"))
     assert [line.get_ydata().tolist() for line in ax.lines] == [[25.0, 50.0]] * len(STRATEGIES)
+
+
+def test_legends_say_what_is_proven_from_above():
+    for draw, curve in drawn():
+        if draw is plots.plot_batch_sizes:
+            continue
+        legend = draw(curve).get_legend()
+        words = [legend.get_title().get_text(), *(text.get_text() for text in legend.get_texts())]
+        assert any("proven upper bound" in text for text in words), draw
+
+
+def test_the_price_of_a_shape_has_a_line_for_each_policy_and_analysis_and_for_no_cap():
+    given = {"noise_multiplier": 1.0, "steps": 100, "delta": 1e-5, "adjacency": "zero-out"}
+    found = columns.epsilon_of_cap(SCHEME, points=3, **given)
+    ax = plots.plot_epsilon_of_cap(found)
+    assert len(ax.lines) == len(columns.CAPPED) + 1
+    plain = found["epsilon_no_cap"][0]
+    assert ax.lines[-1].get_ydata()[0] == plain
+    assert ax.get_ylim() == (0.0, 6.0 * plain)
+    union = next(text.get_text() for text in ax.get_legend().get_texts() if "union" in text.get_text())
+    last = found["max_batch_size"][np.flatnonzero(np.isinf(found["epsilon_truncate_union"]))[-1]]
+    assert f"infinite at caps up to {last:g}" in union
 
 
 def test_an_infinite_epsilon_is_said_and_not_drawn():

@@ -14,7 +14,7 @@ from filet._rounding import UNDERFLOW
 from filet.accounting.proving.closed_form import Gaussian, OneStep, gaussian_log_delta
 from filet.accounting.proving.loss_law import LossLaw
 from filet.accounting.proving.theorems import loss_law
-from filet.accounting.searching.crossings import crossings
+from filet.accounting.search.closed_form import crossings
 
 
 def exact_gaussian(mu: float, epsilon: float) -> mp.mpf:
@@ -58,8 +58,21 @@ def test_shifts_that_are_known_roughly_give_both_ends() -> None:
         assert low <= exact_gaussian(math.sqrt(0.9), e) < exact_gaussian(math.sqrt(1.1), e) <= high
     lower, upper = Gaussian(0.0, 0.0).delta_bounds(epsilon)
     assert (lower == 0.0).all()
-    assert (upper == 5e-324).all()
+    assert (upper == UNDERFLOW).all()
     assert Gaussian(0.0, 3.6e5).delta_bounds(np.zeros(1))[1][0] == 1.0  # though rounded up
+
+
+@pytest.mark.parametrize("epsilon", [37.0, 38.2, 38.6, 40.0])
+def test_bounds_rest_on_no_denormal_number(epsilon: float) -> None:
+    """A processor that flushes denormal numbers to zero gives the same bounds."""
+    exact = exact_gaussian(1.0, epsilon)
+    lower, upper = (float(bound[0]) for bound in Gaussian(1.0, 1.0).delta_bounds(np.array([epsilon])))
+    assert lower == 0.0 or lower > np.finfo(float).smallest_normal
+    assert upper >= UNDERFLOW
+    assert lower <= exact <= upper
+    tiny = 5e-324
+    assert Gaussian(1.0, 1.0).bracket(tiny, epsilon, epsilon).upper == math.inf
+    assert Gaussian(1.0, 1.0).bracket(tiny, 38.6, math.inf).lower == 0.0
 
 
 ROUNDED = [(6e5, 1.8e11), (1e9, 5e17), (1e-9, 30.0), (1e-12, 1.0)]

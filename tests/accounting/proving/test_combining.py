@@ -13,13 +13,25 @@ from scipy.special import ndtr, ndtri
 from filet import Bounds
 from filet._rounding import UNIT
 from filet.accounting.proving.closed_form import gaussian_log_delta
-from filet.accounting.proving.combining import added, chance, exposed, power, squared_shift, union_cost, worse
+from filet.accounting.proving.combining import (
+    added,
+    chance,
+    larger,
+    power,
+    smaller,
+    squared_shift,
+    union_cost,
+    with_noiseless,
+)
+from filet.accounting.terms import Brackets
 
 
-def test_the_guarantee_is_the_worse_of_both_orders() -> None:
-    assert worse([Bounds(1.0, 2.0), Bounds(0.5, 3.0)]) == Bounds(1.0, 3.0)
-    assert worse(iter([Bounds(1.0, 2.0)])) == Bounds(1.0, 2.0)
-    assert worse([]) == Bounds(0.0, 0.0)
+def test_the_guarantee_is_the_worse_of_both_orders_number_by_number() -> None:
+    one = Brackets(np.array([1.0, 0.5, 0.0]), np.array([2.0, 3.0, math.inf]))
+    other = Brackets(np.array([0.5, 0.7, 0.1]), np.array([3.0, 0.9, 1.0]))
+    worse, better = larger(one, other), smaller(one, other)
+    assert (worse.lower.tolist(), worse.upper.tolist()) == ([1.0, 0.7, 0.1], [3.0, 3.0, math.inf])
+    assert (better.lower.tolist(), better.upper.tolist()) == ([1.0, 0.7, 0.1], [2.0, 0.9, 1.0])  # of the smaller
 
 
 def test_an_overflow_costs_its_chance_times_one_plus_the_factor() -> None:
@@ -58,11 +70,11 @@ def test_squared_shifts_are_added_and_rounded_outward(releases: list[tuple[float
 
 def test_outcomes_that_count_fully_add_to_the_upper_bound_and_raise_the_lower() -> None:
     part = Bounds(0.1, 0.2)
-    assert exposed(part, Bounds(0.0, 0.0)) == part
-    found = exposed(part, Bounds(0.15, 0.4))
+    assert with_noiseless(part, Bounds(0.0, 0.0)) == part
+    found = with_noiseless(part, Bounds(0.15, 0.4))
     assert found.lower == 0.15  # either alone is a lower bound; their sum need not be
     assert 0.6 * (1 + 1e-12) < found.upper < 0.6 * (1 + 1e-10)
-    assert exposed(part, Bounds(0.0, 0.9)).upper == 1.0
+    assert with_noiseless(part, Bounds(0.0, 0.9)).upper == 1.0
 
 
 def test_what_the_union_strategy_adds_is_added_on_both_sides() -> None:

@@ -17,7 +17,7 @@ from filet.accounting.proving import lending
 from filet.accounting.proving.cells import Discrete
 from filet.accounting.proving.hull import HullStep, check, dominating, profile, reverse, vertices
 from filet.accounting.proving.lending import Step
-from filet.accounting.searching.lending_shares import choose
+from filet.accounting.search.lending import choose_shares
 from filet.errors import NotCertifiedError
 
 
@@ -168,7 +168,7 @@ def test_hulls_are_convex_and_fall_and_their_laws_dominate(
 ) -> None:
     step = cases.make(n, p, B, sigma, adjacency)
     loss = np.log1p(p * np.expm1(np.linspace(-3.0, 2 / sigma**2 + 8 / sigma, 300)))
-    part = lending.part(step, loss, *choose(step).at(loss))
+    part = lending.profile_excess(step, loss, *choose_shares(step).at(loss))
     for at, value in ((loss, part), reverse(loss, part)):
         kept, hull, _ = vertices(at, value)
         slopes = np.diff(np.append(1.0, hull)) / np.diff(np.append(0.0, np.exp(kept)))
@@ -191,7 +191,7 @@ def test_the_excess_survives_where_one_minus_a_would_hide_it() -> None:
     """Far below a = 1 the reverse law keeps its digits: its infinite mass is that of the profile, not a rounding error."""
     step = cases.make(400, 0.3, 130, 1.0, "replace-one")
     loss = np.linspace(-30.0, 30.0, 200)
-    at, value = reverse(loss, lending.part(step, loss, *choose(step).at(loss)))
+    at, value = reverse(loss, lending.profile_excess(step, loss, *choose_shares(step).at(loss)))
     law = dominating(at, value)
     exact = float(reference.swap(*arguments(step, float(law.loss[-1]))))
     assert law.infinite <= 1.01 * exact + 1e-290
@@ -201,8 +201,8 @@ def test_the_excess_survives_where_one_minus_a_would_hide_it() -> None:
 def test_a_law_below_its_values_is_refused() -> None:
     step = cases.make(400, 0.1, 41, 0.7, "zero-out")
     loss = np.log1p(0.1 * np.expm1(np.linspace(-3.0, 10.0, 100)))
-    kept, hull, _ = vertices(loss, lending.swap_part(step, loss))
-    law = dominating(loss, lending.swap_part(step, loss))
+    kept, hull, _ = vertices(loss, lending.swap_excess(step, loss))
+    law = dominating(loss, lending.swap_excess(step, loss))
     check(law, kept, hull)
     assert (profile(law)[1] >= hull).all()
     check(law, kept, profile(law)[1])  # not above, so not short

@@ -7,7 +7,7 @@ from decimal import Decimal
 
 import pytest
 from click.testing import CliRunner
-from tests.cli.invoke import RUN, SCHEME, ZERO_OUT, curve, run
+from tests.cli.invoke import RUN, RUN_FILE, SCHEME, ZERO_OUT, curve, run
 
 import filet
 from filet.cli.commands.answers import main
@@ -33,7 +33,41 @@ def test_json_carries_schema_version_and_the_inputs_as_understood():
         "phases": [{"dataset_size": 60_000, "sampling_probability": 256 / 60_000, "max_batch_size": 300,
                     "overflow": "truncate", "cycle_length": 1, "noise_multiplier": 1.0, "steps": 14_000,
                     "analysis": "refined"}],
+        "guarantee": {"size": "public", "holds_for": "60,000 records, a public number", "composes_with_secret_sizes": False},
     }  # fmt: skip
+
+
+@pytest.mark.parametrize(("size", "overflow", "words"), [
+    ("secret", "reject", "every number of records"), ("at-most", "truncate", "every number of records up to 60,000"),
+    ("public", "reject", "60,000 records, a public number"),
+])  # fmt: skip
+def test_every_answer_says_for_which_data_set_sizes_it_holds(size, overflow, words, tmp_path):
+    scheme = ["--dataset-size", "60000", "--poisson-batch-size", "256", "--max-batch-size", "300"]
+    rest = [
+        "--noise-multiplier",
+        "1",
+        "--steps",
+        "100",
+        "--adjacency",
+        "add-remove",
+        "--overflow",
+        overflow,
+        "--size",
+        size,
+    ]
+    asked = ["epsilon", *scheme, *rest, "--delta", "1e-5"]
+    answer = json.loads(run(*asked, "--json").stdout)
+    found = {"size": size, "holds_for": words, "composes_with_secret_sizes": size != "public"}
+    assert answer["inputs"]["guarantee"] == found
+    assert words in " ".join(run(*asked).stdout.split())
+    assert f"It holds for {words}." in " ".join(run("explain", *asked[1:]).stdout.split())
+    file = tmp_path / "run.toml"
+    file.write_text(
+        f'adjacency = "add-remove"\ndelta = 1e-5\ndataset_size = 60000\npoisson_batch_size = 256\nmax_batch_size = 300\n'
+        f'overflow = "{overflow}"\nsize = "{size}"\nnoise_multiplier = 1.0\nsteps = 100\n'
+    )
+    again = json.loads(run("epsilon", "--config", str(file), "--json").stdout)
+    assert again["result"] == answer["result"]
 
 
 def test_printed_epsilon_is_rounded_up_and_its_lower_bound_down():
@@ -92,20 +126,12 @@ def test_explain_prints_the_statement_and_puts_it_into_json():
     assert json.loads(run("explain", *options, "--json").stdout)["result"]["statement"] == words
 
 
-FILE = """adjacency = "zero-out"
-delta = 1e-5
-dataset_size = 60_000
-poisson_batch_size = 256
-max_batch_size = 300
-noise_multiplier = 1.0
-steps = 14_000
-"""
-
-
 @pytest.mark.parametrize("command", ["epsilon", "explain", "delta"])
 def test_a_run_file_comes_from_standard_input_too(command):
     question = {"epsilon": ["--delta", "1e-5"], "explain": ["--delta", "1e-5"], "delta": ["--epsilon", "3"]}[command]
-    piped = CliRunner().invoke(main, [command, "--config", "-", *(question if command == "delta" else [])], input=FILE)
+    piped = CliRunner().invoke(
+        main, [command, "--config", "-", *(question if command == "delta" else [])], input=RUN_FILE
+    )
     assert piped.exit_code == 0, piped.output
     assert piped.stdout == run(command, *ZERO_OUT, *question).stdout
 
@@ -117,7 +143,7 @@ def test_the_line_of_the_attack_says_why_it_is_missing(tmp_path):
         )
 
     path = tmp_path / "run.toml"
-    path.write_text(FILE + "[[gaussian]]\nnoise_multiplier = 20.0\n")
+    path.write_text(RUN_FILE + "[[gaussian]]\nnoise_multiplier = 20.0\n")
     assert "not computed: only for runs of one phase" in line("--config", path)
     hidden = ["--dataset-size", 1000, "--sampling-probability", 1e-6, "--max-batch-size", 5, "--noise-multiplier", 50, "--steps", 1,
               "--delta", 1e-4, "--adjacency", "zero-out"]  # fmt: skip

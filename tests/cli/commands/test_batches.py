@@ -50,12 +50,21 @@ def test_a_fresh_key_is_announced_on_stderr_only():
     assert "fresh key" in outcome.stderr
 
 
+def test_a_short_key_is_remarked_on_in_one_line_on_stderr():
+    options = ["sample", *SCHEME, "--steps", "2", "--key"]
+    outcome = run(*options, "7")
+    assert outcome.exit_code == 0
+    assert outcome.stderr.startswith("filet: key is an integer below 2**64, which can be found by trying")
+    assert outcome.stderr.count("\n") == 1
+    assert "2**64" not in run(*options, hex(2**64)).stderr
+
+
 def test_a_secret_key_is_not_repeated_in_errors():
     assert "hunter2" not in run("sample", *SCHEME, "--steps", "2", "--key", "hunter2").output
 
 
 posix = pytest.mark.skipif(os.name != "posix", reason="file modes")
-SAMPLE = ["sample", *SCHEME, "--steps", 2, "--key", 1]
+SAMPLE = ["sample", *SCHEME, "--steps", 2, "--key", 2**64]
 
 
 def mode(path):
@@ -143,9 +152,9 @@ def test_a_file_of_no_key_is_refused(tmp_path):
 def test_batches_of_a_run_file_are_those_of_its_options(tmp_path):
     path = tmp_path / "run.toml"
     path.write_text("dataset_size = 60_000\npoisson_batch_size = 256\nmax_batch_size = 300\nsteps = 2\n")
-    assert run("sample", "--config", path, "--key", 1).stdout == run(*SAMPLE).stdout
+    assert run("sample", "--config", path, "--key", 2**64).stdout == run(*SAMPLE).stdout
     assert "drop --steps" in one_line(run("sample", "--config", path, "--key", 1, "--steps", 3), 2)
-    path.write_text("dataset_size = 9\nepochs = 1\nsampling_probability = 0.5\n[[phases]]\nno_cap = true\n")
+    path.write_text("dataset_size = 9\nsampling_probability = 0.5\n[[phases]]\nepochs = 1\nno_cap = true\n")
     assert len(json.loads(run("sample", "--config", path, "--key", 1).stdout.splitlines()[1])["indices"]) == 9
     path.write_text("dataset_size = 9\n[[phases]]\nsteps = 1\n[[phases]]\nsteps = 2\n")
     assert "about one phase alone" in one_line(run("sample", "--config", path, "--key", 1), 2)

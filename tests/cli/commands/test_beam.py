@@ -1,4 +1,4 @@
-"""The command that runs a Beam job, where Beam is not installed; with Beam, `tests/integrations/test_beam_command.py`."""
+"""The command that runs a Beam job, where Beam is not installed; with Beam, `tests/integrations/beam/test_command.py`."""
 
 import subprocess
 import sys

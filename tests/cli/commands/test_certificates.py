@@ -104,13 +104,39 @@ def test_check_prints_what_was_proven(claim, written):
     ("text", "reason"),
     [
         (lambda t: t.replace('"steps": 100', '"steps": 99'), "checksum"),
-        (lambda t: t[: len(t) // 2], "not JSON"),
-        (lambda t: "", "not JSON"),
-        (lambda t: "\ud800", "not JSON"),
-        (lambda t: "[" * 100_000, "not JSON"),
+        (lambda t: t[: len(t) // 2], "not plain JSON"),
+        (lambda t: "", "not plain JSON"),
+        (lambda t: "\ud800", "not plain JSON"),
+        (lambda t: "[" * 100_000, "not plain JSON"),
         (lambda t: "[]", "format"),
+        (lambda t: t.replace('"epsilon"', '"epsilon": "1.0", "epsilon"'), "the key 'epsilon' appears twice"),
+        (lambda t: t.replace('"steps"', '"steps": 1, "steps"'), "the key 'steps' appears twice"),
+        (lambda t: t.replace('"steps"', r'"s\u0074eps": 1, "steps"'), "the key 'steps' appears twice"),
+        (
+            lambda t: t.replace('"steps"', '"\\u001b[2J\u0665": 1, "\\u001b[2J\u0665": 2, "steps"'),
+            r"the key '\x1b[2J\u0665'",
+        ),
+        (lambda t: t.replace('"steps": 100', '"steps": "100"'), "checksum"),
+        (lambda t: t.replace('"version": 2', '"version": 1'), "the version of a certificate must be 2, not 1"),
+        (lambda t: t.replace('"steps": 100', '"steps": NaN'), "checksum"),
+        (lambda t: t.replace('"steps": 100', f'"steps": {"9" * 5000}'), "not plain JSON"),
     ],
-    ids=["changed", "half", "empty", "no text", "deep", "other"],
+    ids=[
+        "changed",
+        "half",
+        "empty",
+        "no text",
+        "deep",
+        "other",
+        "twice",
+        "twice inside",
+        "twice, escaped",
+        "twice, in other scripts",
+        "text",
+        "old",
+        "nan",
+        "long",
+    ],
 )
 def test_a_refusal_has_its_reason_and_code_1(written, text, reason):
     written.write_bytes(text(written.read_text()).encode("utf-8", "surrogatepass"))
@@ -126,10 +152,19 @@ def test_a_refusal_has_its_reason_and_code_1(written, text, reason):
     assert reason in result["reason"]
 
 
-def test_a_budget_is_kept_before_starting(written):
-    outcome = run("check", written, "--max-seconds", 0.001)
-    assert outcome.exit_code == 1
-    assert "max_seconds" in outcome.stdout
+def test_a_budget_is_kept(written):
+    for option, value, reason in (("--max-seconds", 0, "max_seconds allows"), ("--max-bytes", 1e7, "max_bytes allows"),
+                                  ("--max-bytes", 1000, "31 characters"), ("--max-bytes", -1, "0 characters")):  # fmt: skip
+        outcome = run("check", written, option, value)
+        assert outcome.exit_code == 1
+        assert reason in outcome.stdout
+    assert run("check", written, "--max-seconds", "inf", "--max-bytes", "inf").exit_code == 0
+
+
+@pytest.mark.parametrize("name", ["max_seconds", "max_bytes"])
+def test_a_budget_is_a_number(written, name):
+    option = f"--{name.replace('_', '-')}"
+    assert f"{name}=nan is not a number; pass the" in one_line(run("check", written, option, "nan"), 2)
 
 
 def test_a_file_that_is_not_there_is_a_usage_error(tmp_path):

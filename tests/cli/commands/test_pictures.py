@@ -12,7 +12,7 @@ RATE = ["--dataset-size", "60000", "--poisson-batch-size", "256", "--max-batch-s
 RUN = [*RATE, "--noise-multiplier", "1", "--steps", "100", "--adjacency", "zero-out", "--points", "2"]
 TARGET = ["--steps", "100", "--epsilon", "1", "--delta", "1e-5", "--adjacency", "zero-out", "--points", "2"]
 OPTIONS = {
-    "epsilon-steps": [*RUN, "--delta", "1e-5"], "delta-epsilon": RUN, "trade-off": RUN, "batch-sizes": RATE,
+    "epsilon-steps": [*RUN, "--delta", "1e-5"], "epsilon-cap": [*RUN, "--delta", "1e-5"], "delta-epsilon": RUN, "trade-off": RUN, "batch-sizes": RATE,
     "utilization": ["--dataset-size", "60000", "--max-batch-size", "300", "--noise-multiplier", "1", *TARGET],
     "frontier": [*RATE, *TARGET],
 }  # fmt: skip
@@ -60,7 +60,7 @@ UNUSED = [
     ("batch-sizes", "--noise-multiplier"), ("batch-sizes", "--delta"), ("batch-sizes", "--points"), ("delta-epsilon", "--delta"),
     ("trade-off", "--delta"), ("trade-off", "--epsilon"), ("epsilon-steps", "--epsilon"), ("utilization", "--sampling-probability"),
     ("utilization", "--epochs"), ("utilization", "--overflow"), ("frontier", "--noise-multiplier"), ("frontier", "--analysis"),
-    ("frontier", "--cycle-length"),
+    ("frontier", "--cycle-length"), ("epsilon-cap", "--analysis"), ("epsilon-cap", "--overflow"),
 ]  # fmt: skip
 
 
@@ -105,12 +105,50 @@ def test_the_steps_of_several_phases_are_drawn_in_their_order(tmp_path):
     assert run(*options, "-o", tmp_path / "a.svg").exit_code == 0
 
 
+@pytest.mark.parametrize(
+    ("more", "file", "drawn"),
+    [
+        ([], "", ["refined", "swap", "note", "union"]),
+        (["--analysis", "note"], "", ["note"]),
+        (["--analysis", "refined"], "", ["refined"]),
+        (["--overflow", "reject"], "", ["refined"]),
+        (None, 'analysis = "union"\n', ["union"]),
+        (None, "", ["refined", "swap", "note", "union"]),
+    ],
+)
+def test_the_analysis_that_is_asked_for_is_drawn_alone(tmp_path, more, file, drawn):
+    (tmp_path / "run.toml").write_text(FILE + file)
+    options = OPTIONS["epsilon-steps"] if more is not None else ["--config", tmp_path / "run.toml", "--points", 2]
+    assert run("plot", "epsilon-steps", *options, *(more or []), "-o", tmp_path / "a.csv").exit_code == 0
+    header = (tmp_path / "a.csv").read_text().splitlines()[0].split(",")
+    assert header == ["steps", *(f"epsilon_{name}" for name in drawn), "epsilon_attack"]
+
+
 def test_without_a_cap_there_is_none_to_draw(tmp_path):
     outcome = run("plot", "batch-sizes", *RATE[:4], "--no-cap", "-o", tmp_path / "a.svg")
     assert outcome.exit_code == 0
     assert "no cap" in outcome.stderr
     assert run("plot", "batch-sizes", *RATE[:4], "--no-cap", "-o", tmp_path / "a.csv").exit_code == 0
     assert len((tmp_path / "a.csv").read_text().splitlines()) < 400
+
+
+NOISELESS = [*RATE, "--noise-multiplier", "0", "--steps", "9000", "--adjacency", "zero-out", "--points", "3"]
+
+
+@pytest.mark.parametrize(
+    ("kind", "options", "words"),
+    [
+        ("epsilon-steps", [*NOISELESS, "--delta", "1e-5"], "No finite epsilon is proven"),
+        ("epsilon-cap", [*NOISELESS, "--delta", "1e-5"], "No finite epsilon is proven"),
+        ("delta-epsilon", NOISELESS, "Delta is 1 at every epsilon"),
+        ("utilization", ["--dataset-size", "60000", "--max-batch-size", "300", "--noise-multiplier", "0", *TARGET],
+         "No sampling probability meets the target"),
+    ],
+)  # fmt: skip
+def test_a_run_without_noise_draws_a_message_in_place_of_an_empty_frame(tmp_path, kind, options, words):
+    outcome = run("plot", kind, *options, "-o", tmp_path / "a.svg")
+    assert outcome.exit_code == 0, outcome.output
+    assert words in (tmp_path / "a.svg").read_text()
 
 
 posix = pytest.mark.skipif(os.name != "posix", reason="file modes")

@@ -2,6 +2,7 @@
 
 import json
 import re
+import shlex
 
 import pytest
 from tests.cli.invoke import RUN, SCHEME, TARGET, one_line, run
@@ -26,6 +27,10 @@ def test_calibrated_runs_meet_the_target(unknown):
     ).epsilon(1e-5)
     assert spent == answer["result"]["epsilon"]
     assert 2.9 < spent <= 3.0
+    asked = {"epsilon": 3.0, "delta": 1e-5, "adjacency": "zero-out", "analysis": "refined"}
+    known = {"dataset_size": 60_000, "max_batch_size": 300, "overflow": "truncate", "cycle_length": 1, **asked}
+    del values[unknown.replace("-", "_")]
+    assert answer["inputs"] == {**known, **values}  # all that was asked, and not the unknown
 
 
 def test_printed_noise_is_rounded_up_so_that_it_still_meets_the_target():
@@ -41,6 +46,46 @@ def test_what_is_looked_for_cannot_be_given():
     assert "pass --steps" in one_line(
         run("calibrate", "sampling-probability", "--dataset-size", 10, "--max-batch-size", 5, "--epochs", 1,
             "--noise-multiplier", 1, *TARGET), 2)  # fmt: skip
+
+
+RISKS = {
+    "advantage": (["--advantage", 0.1], "membership_advantage", "membership advantage"),
+    "power": (
+        ["--true-positive-rate", 0.05, "--false-positive-rate", 0.01],
+        "true_positive_rate",
+        "true positive rate",
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", RISKS)
+def test_a_risk_is_a_target_too(kind):
+    given, measure, words = RISKS[kind]
+    options = ["calibrate", "noise-multiplier", *SCHEME, "--steps", 1000, *given, "--adjacency", "zero-out"]
+    answer = json.loads(run(*options, "--json").stdout)
+    noise = answer["result"]["noise_multiplier"]
+    scheme = filet.CappedPoisson(60_000, 256 / 60_000, 300)
+    curve = filet.account(scheme, noise_multiplier=noise, steps=1000, adjacency="zero-out")
+    spent = curve.membership_advantage() if kind == "advantage" else curve.true_positive_rate(0.01)
+    assert answer["result"][measure] == spent <= given[1]
+    assert re.search(rf"^{words} +\S+ \(target {given[1]}\)$", run(*options).stdout, re.M)
+
+
+@pytest.mark.parametrize(
+    ("target", "words"),
+    [
+        (["--advantage", 0.1, "--delta", "1e-5"], "(delta, advantage given)"),
+        (["--advantage", 0.1, "--epsilon", 3], "(epsilon, advantage given)"),
+        (["--true-positive-rate", 0.1], "(true_positive_rate given)"),
+        (["--advantage", 0.1, "--false-positive-rate", 0.1], "(advantage, false_positive_rate given)"),
+        (["--true-positive-rate", 0.1, "--false-positive-rate", 0.1], "is not above false_positive_rate"),
+        (["--advantage", 1], "advantage=1.0 is not in (0, 1)"),
+        ([], "epsilon and delta are missing"),
+    ],
+)
+def test_targets_that_are_not_one_are_refused(target, words):
+    options = ["calibrate", "noise-multiplier", *SCHEME, "--steps", 10, "--adjacency", "zero-out"]
+    assert words in one_line(run(*options, *target), 2)
 
 
 IMPOSSIBLE = {
@@ -87,8 +132,47 @@ def test_plan_ranks_options_that_meet_the_target_and_prints_the_librarys_table()
     plan = filet.plan(
         dataset_size=60_000, max_batch_size=256, steps=1000, epsilon=3.0, delta=1e-5, adjacency="zero-out"
     )
-    assert run(*options).stdout == plan.table() + "\n"
+    assert run(*options).stdout == f"{plan.table()}\n\n{plan.recipe()}\n"
     assert "steps is missing" in one_line(run(*options[:5], *TARGET), 2)
+
+
+@pytest.fixture(scope="module", params=["zero-out", "add-remove"])
+def planned(request):
+    options = ["--dataset-size", 3_000, "--max-batch-size", 48, "--steps", 400, "--epsilon", 4, "--delta", "1e-5"]
+    return ["plan", *options, "--adjacency", request.param, "--comparisons"]
+
+
+def test_every_command_of_a_plan_gives_its_epsilon_again(planned):
+    answer = json.loads(run(*planned, "--json").stdout)["result"]
+    assert len(answer["options"]) == 8
+    for option in answer["options"]:
+        name, *arguments = shlex.split(option["command"])
+        assert name == "filet"
+        again = json.loads(run(*arguments, "--json").stdout)["result"]
+        assert again["epsilon"] == option["epsilon"], option["name"]
+
+
+def test_the_printed_command_gives_the_printed_epsilon(planned):
+    text = run(*planned).stdout
+    printed = re.search(r"^filet (epsilon.*?[^\\])$", text, re.M | re.S)[1]
+    assert "--overflow reject" in printed
+    again = json.loads(run(*shlex.split(printed.replace("\\\n", "")), "--json").stdout)["result"]["epsilon"]
+    assert f"epsilon {filet.round_up(again, 6, zeros=True)} at delta" in text
+
+
+def test_the_printed_run_file_and_python_lines_give_the_same_epsilon(planned, tmp_path, capsys):
+    answer = json.loads(run(*planned, "--json").stdout)["result"]
+    for option in answer["options"]:
+        (tmp_path / "run.toml").write_text(option["run_file"])
+        again = json.loads(run("epsilon", "--config", tmp_path / "run.toml", "--json").stdout)["result"]
+        assert again["epsilon"] == option["epsilon"]
+        assert again["target_met"] is True
+        exec(option["python"], {})
+        assert float(capsys.readouterr().out) == option["epsilon"]
+    best = answer["options"][answer["best"]]
+    text = run(*planned).stdout
+    assert best["python"] in text
+    assert best["run_file"] in text
 
 
 FILE = """adjacency = "zero-out"
@@ -116,9 +200,19 @@ def test_a_run_file_is_calibrated_in_one_of_its_numbers(tmp_path, unknown):
     assert outcome.exit_code == 0, outcome.output
     asked = run("calibrate", unknown, "--dataset-size", 60_000, "--max-batch-size", 300, *options, *TARGET, "--json")
     assert json.loads(outcome.stdout) == json.loads(asked.stdout)
-    assert "of the file is what is looked for, and was not used" in outcome.stderr
+    assert "of the file is the unknown, and was not used" in outcome.stderr
     tighter = json.loads(run("calibrate", unknown, "--config", path, "--epsilon", 1, "--json").stdout)
     assert tighter["inputs"]["epsilon"] == 1.0
+
+
+def test_a_risk_takes_the_place_of_a_files_target(tmp_path):
+    path = tmp_path / "run.toml"
+    path.write_text(FILE)
+    outcome = run("calibrate", "steps", "--config", path, "--advantage", 0.1, "--json")
+    answer = json.loads(outcome.stdout)
+    assert answer["result"]["membership_advantage"] <= 0.1 == answer["inputs"]["advantage"]
+    assert not {"epsilon", "delta"} & set(answer["inputs"])
+    assert "epsilon and delta of the file are replaced by the risk" in outcome.stderr
 
 
 @pytest.mark.long
@@ -131,7 +225,7 @@ def test_a_plan_takes_the_hardware_and_the_target_of_a_run_file(tmp_path):
         outcome.stdout
         == run("plan", "--dataset-size", 60_000, "--max-batch-size", 300, "--steps", 1_000, *TARGET).stdout
     )
-    assert "poisson_batch_size and noise_multiplier of the file are what a plan chooses" in outcome.stderr
+    assert "poisson_batch_size and noise_multiplier of the file are chosen by the plan" in outcome.stderr
     path.write_text(FILE.replace("steps = 1_000", "epochs = 4.2666"))
     assert json.loads(run("plan", "--config", path, "--json").stdout)["inputs"]["steps"] == 1_000
     assert "drop --steps" in one_line(run("plan", "--config", path, "--steps", 3), 2)
