@@ -22,6 +22,7 @@ import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -30,7 +31,6 @@ from scipy.fft import rfft
 from scipy.special import ndtr
 
 import filet
-from filet.accounting.searching.grids import piece_edges
 from settings import SETTINGS, Setting
 
 
@@ -52,40 +52,26 @@ def value_of(name: str) -> int:
 
 
 # stage -> functions, as module:name; time inside an inner stage is not charged to the outer one
-PROVING, SEARCHING = "filet.accounting.proving.", "filet.accounting.searching."
+PROVING, SEARCH = "filet.accounting.proving.", "filet.accounting.search."
 STAGES = {
     "loss law": [PROVING + "theorems:loss_law"],
-    "sketch": [
-        SEARCHING + name
-        for name in (
-            "sketches:points_of",
-            "sketches:sketch_law",
-            "sketches:Sketch.tables",
-            "sketches:RoughLine.__init__",
-            "sketches:RoughLine.solve",
-            "sketches:RoughLine.log_deltas",
-            "sketches:log_needs",
-            "tilts:choose_line",
-        )
-    ],
-    "cells": [SEARCHING + "grids:equal_cells", SEARCHING + "grids:fitted_cells", SEARCHING + "sketches:sketched_cells"],
+    "saddle point": [SEARCH + "question:EpsilonQuestion.start"],
+    "cells": [SEARCH + "grid:uniform_grid", SEARCH + "grid:refined_grid"],
     "discretise": [
         PROVING + "cells:discretise_above",
         PROVING + "cells:discretise_below",
-        PROVING + "view:View.__init__",
+        PROVING + "pmf:LossPMF.__init__",
     ],
-    "line": [PROVING + "line:Line.__init__"],
+    "choice of a contour": [SEARCH + "contour:choose_inversion"],
+    "contour": [PROVING + "contour:Contour.__init__"],
     "tilt": [PROVING + "composition:Tilted.__init__", PROVING + "composition:Composition.log_mgf"],
     "transform": [PROVING + "composition:Tilted.transform"],
     "decay": [PROVING + "composition:Composition.decays_after"],
     "spectrum": [PROVING + "composition:Composition.spectrum"],
-    "read": [PROVING + "line:Line.read", SEARCHING + "guesses:log_values"],
+    "read": [PROVING + "contour:Contour.read"],
 }
-# What separates the directions; "other direction" is everything in the second of these.
-DIRECTIONS = {
-    "first direction": SEARCHING + "refinement:Direction.epsilon",
-    "other direction": SEARCHING + "refinement:Direction.at_most",
-}
+# What separates the orders of the neighbours; the second one is the rest of both.
+DIRECTIONS = {"first order": SEARCH + "solve:_solve", "both orders": SEARCH + "solve:_both_orders"}
 COUNTED = (
     PROVING + "cells:discretise_above",
     PROVING + "cells:discretise_below",
@@ -191,17 +177,17 @@ def unit_costs() -> dict[str, float]:
 
 
 def needed(profile: Profile) -> dict[str, int]:
-    """Evaluations of one line for both bounds, or of one each, and of one upper bound of the other direction."""
+    """Evaluations of one contour for both bounds, or of one each, and of one upper bound of the other order."""
     count: dict[str, int] = dict.fromkeys(unit_costs(), 0)
     above, below, spectra = (profile.arguments[name] for name in COUNTED)
     # calls in order: the bounds of the first direction, then the look at the other one; shared cells count once
     for cells in {id(one): one for one, *_ in (*above[-2:], *below[-1:])}.values():
-        for piece, edges in zip(cells.law.pieces, piece_edges(cells), strict=True):
-            number = edges.stop - edges.start
+        for piece, (start, end) in zip(cells.law.pieces, pairwise((0, *cells.ends)), strict=True):
+            number = end - start
             count["ndtr"] += len(piece.means) * number
             count["exp"] += (len(piece.means) - 1) * number  # the loss: a ratio of sums of exponentials
             count["log"] += number
-    for composition, _, _, frequencies, *_ in spectra[-(len(below[-1:]) + 2) :]:
+    for composition, _, _, _, frequencies, *_ in spectra[-(len(below[-1:]) + 2) :]:
         losses = sum(block.loss.size for block in composition.small)
         count["exp"] += losses  # the tilt
         if frequencies <= FEW:

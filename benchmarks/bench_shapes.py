@@ -1,12 +1,16 @@
-"""What fixed shapes buy: one model and budget, three ways to shape Poisson batches, three ways to run the step.
+"""What fixed shapes buy: two models, one budget, four ways to shape Poisson batches, three ways to run the step.
 
-    python benchmarks/bench_shapes.py [--quick]
+    python benchmarks/bench_shapes.py [--quick] [--models ...] [--runs ...] [--shapes ...]
 
-Prints a table, writes results/shapes.json and draws figures/shapes.svg (and the documentation's copy). Everything runs on the processor, one thread.
+Prints a table, stores every row in results/shapes.json and draws figures/shapes.svg (and the documentation's copy). Everything runs on the processor, one thread.
 
 Shapes: "variable" is plain Poisson sampling, a batch as large as it is drawn (Opacus's loader). "power of two" pads it to the
-next power of two. "capped" is filet's, with overflow="reject": every batch has `ROWS` rows. All have the same mean batch,
+next power of two. "own largest" pads every batch to the largest of the run's own draw, which has to be made before the
+first step: that is what JAX Privacy's `AutotuneMicrobatch` does, simulated here. Its shape depends on who was drawn, and no
+epsilon covers that: the one in the table is that of the batches alone. "capped" is filet's, with overflow="reject": every batch has `ROWS` rows. All have the same mean batch,
 noise and number of steps; epsilon is filet's for each of them, at the same delta, under zero-out.
+
+Models: a perceptron (64, 128, 10), and a transformer of one layer (8 tokens of 8 numbers, 2 heads, width 32).
 
 Runs: the same DP-SGD step (per-example gradients by vmap, clipped, summed, noise) in PyTorch eagerly, under `torch.compile`
 with its default backend, and under `jax.jit`. Compilations are counted by the frameworks' own hooks; `torch.compile` stops
@@ -17,6 +21,8 @@ too), over the whole run and over its second half alone. Rows wasted are those t
 from __future__ import annotations
 
 import argparse
+import itertools
+import json
 import math
 import os
 import warnings
@@ -25,13 +31,15 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
-from common import HERE, machine, write_json
+from common import HERE, RESULTS, machine, write_json
 
 import filet
 
 DATASET, MEAN, ROWS, FEATURES, HIDDEN, CLASSES = 10_000, 52.0, 64, 64, 128, 10
 SIGMA, CLIP, DELTA = 1.0, 1.0, 1e-5
-SHAPES = ("variable", "power of two", "capped")
+TOKENS, WIDTH, HEADS = 8, 32, 2
+MODELS = ("perceptron", "transformer")
+SHAPES = ("variable", "power of two", "own largest", "capped")
 RUNS = ("torch eager", "torch.compile", "jax.jit")
 
 Batches = Callable[[int], Iterator[tuple[np.ndarray, np.ndarray]]]
@@ -39,6 +47,7 @@ Batches = Callable[[int], Iterator[tuple[np.ndarray, np.ndarray]]]
 
 @dataclass(frozen=True)
 class Result:
+    model: str
     shape: str
     run: str
     steps: int
@@ -74,13 +83,20 @@ def batches(shape: str, steps: int) -> Iterator[tuple[np.ndarray, np.ndarray]]:
         for batch in scheme_of(shape).sampler(7).batches(steps):
             yield np.where(batch.mask, batch.indices, 0).astype(np.int64), batch.mask
         return
+    drawn = list(poisson_batches(steps))
+    largest = max(map(len, drawn))
+    for chosen in drawn:
+        size = len(chosen)
+        rows = {"variable": size, "power of two": 1 << max(size - 1, 0).bit_length(), "own largest": largest}[shape]
+        indices = np.zeros(rows, dtype=np.int64)
+        indices[:size] = chosen
+        yield indices, np.arange(rows) < size
+
+
+def poisson_batches(steps: int) -> Iterator[np.ndarray]:
     rng = np.random.default_rng(7)
     for _ in range(steps):
-        size = int(rng.binomial(DATASET, MEAN / DATASET))
-        rows = size if shape == "variable" else 1 << max(size - 1, 0).bit_length()
-        indices = np.zeros(rows, dtype=np.int64)
-        indices[:size] = rng.choice(DATASET, size, replace=False)
-        yield indices, np.arange(rows) < size
+        yield rng.choice(DATASET, int(rng.binomial(DATASET, MEAN / DATASET)), replace=False)
 
 
 def data() -> tuple[np.ndarray, np.ndarray]:
@@ -88,7 +104,33 @@ def data() -> tuple[np.ndarray, np.ndarray]:
     return rng.normal(size=(DATASET, FEATURES)).astype(np.float32), rng.integers(CLASSES, size=DATASET)
 
 
-def torch_run(shape: str, steps: int, *, compiled: bool) -> tuple[int, bool, list[float]]:
+def torch_model(name: str) -> Any:
+    from torch import nn
+
+    if name == "perceptron":
+        return nn.Sequential(nn.Linear(FEATURES, HIDDEN), nn.Tanh(), nn.Linear(HIDDEN, CLASSES))
+
+    class Transformer(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.enter = nn.Linear(FEATURES // TOKENS, WIDTH)
+            self.attend = nn.Linear(WIDTH, 3 * WIDTH)
+            self.join = nn.Linear(WIDTH, WIDTH)
+            self.wide, self.narrow = nn.Linear(WIDTH, 2 * WIDTH), nn.Linear(2 * WIDTH, WIDTH)
+            self.leave = nn.Linear(WIDTH, CLASSES)
+
+        def forward(self, x: Any) -> Any:
+            tokens = self.enter(x.view(len(x), TOKENS, -1))
+            q, k, v = self.attend(tokens).view(len(x), TOKENS, 3, HEADS, -1).permute(2, 0, 3, 1, 4)
+            shares = (q @ k.transpose(-1, -2) / (WIDTH / HEADS) ** 0.5).softmax(-1)
+            tokens = tokens + self.join((shares @ v).transpose(1, 2).flatten(2))
+            tokens = tokens + self.narrow(nn.functional.gelu(self.wide(tokens)))
+            return self.leave(tokens.mean(1))
+
+    return Transformer()
+
+
+def torch_run(name: str, shape: str, steps: int, *, compiled: bool) -> tuple[int, bool, list[float]]:
     """Compilations, whether the limit was hit, and the time at the end of every step."""
     import torch
     from torch.func import functional_call, grad, vmap
@@ -97,7 +139,7 @@ def torch_run(shape: str, steps: int, *, compiled: bool) -> tuple[int, bool, lis
     torch.manual_seed(0)
     torch._dynamo.reset()
     torch._dynamo.utils.counters.clear()
-    model = torch.nn.Sequential(torch.nn.Linear(FEATURES, HIDDEN), torch.nn.Tanh(), torch.nn.Linear(HIDDEN, CLASSES))
+    model = torch_model(name)
     params = {name: p.detach() for name, p in model.named_parameters()}
 
     def loss(params: Any, x: Any, y: Any) -> Any:
@@ -126,14 +168,37 @@ def torch_run(shape: str, steps: int, *, compiled: bool) -> tuple[int, bool, lis
     return graphs, limit, ends
 
 
-def jax_run(shape: str, steps: int) -> tuple[int, bool, list[float]]:
+JAX_SHAPES = {
+    "perceptron": ((FEATURES, HIDDEN), (HIDDEN,), (HIDDEN, CLASSES), (CLASSES,)),
+    "transformer": (
+        (FEATURES // TOKENS, WIDTH), (WIDTH,), (WIDTH, 3 * WIDTH), (3 * WIDTH,), (WIDTH, WIDTH), (WIDTH,),
+        (WIDTH, 2 * WIDTH), (2 * WIDTH,), (2 * WIDTH, WIDTH), (WIDTH,), (WIDTH, CLASSES), (CLASSES,),
+    ),
+}  # fmt: skip
+
+
+def jax_logits(name: str, params: Any, x: Any) -> Any:
+    import jax
+    import jax.numpy as jnp
+
+    if name == "perceptron":
+        return jnp.tanh(x @ params[0] + params[1]) @ params[2] + params[3]
+    tokens = x.reshape(TOKENS, -1) @ params[0] + params[1]
+    q, k, v = jnp.transpose((tokens @ params[2] + params[3]).reshape(TOKENS, 3, HEADS, -1), (1, 2, 0, 3))
+    shares = jax.nn.softmax(q @ jnp.swapaxes(k, -1, -2) / (WIDTH / HEADS) ** 0.5)
+    tokens = tokens + jnp.swapaxes(shares @ v, 0, 1).reshape(TOKENS, -1) @ params[4] + params[5]
+    tokens = tokens + jax.nn.gelu(tokens @ params[6] + params[7]) @ params[8] + params[9]
+    return tokens.mean(0) @ params[10] + params[11]
+
+
+def jax_run(name: str, shape: str, steps: int) -> tuple[int, bool, list[float]]:
     import jax
     import jax.numpy as jnp
 
     traced = []
 
     def loss(params: Any, x: Any, y: Any) -> Any:
-        return -jax.nn.log_softmax(jnp.tanh(x @ params[0] + params[1]) @ params[2] + params[3])[y]
+        return -jax.nn.log_softmax(jax_logits(name, params, x))[y]
 
     @jax.jit
     def step(params: Any, key: Any, x: Any, y: Any, mask: Any) -> Any:
@@ -148,8 +213,7 @@ def jax_run(shape: str, steps: int) -> tuple[int, bool, list[float]]:
         ]
 
     rng = np.random.default_rng(1)
-    shapes = ((FEATURES, HIDDEN), (HIDDEN,), (HIDDEN, CLASSES), (CLASSES,))
-    params = [jnp.asarray(rng.normal(size=size).astype(np.float32) * 0.1) for size in shapes]
+    params = [jnp.asarray(rng.normal(size=size).astype(np.float32) * 0.1) for size in JAX_SHAPES[name]]
     pixels, labels = data()
     ends = [clock()]
     for number, (indices, mask) in enumerate(batches(shape, steps)):
@@ -160,18 +224,18 @@ def jax_run(shape: str, steps: int) -> tuple[int, bool, list[float]]:
     return len(traced), False, ends
 
 
-def measure(shape: str, run: str, steps: int) -> Result:
+def measure(name: str, shape: str, run: str, steps: int) -> Result:
     if run == "jax.jit":
-        compilations, gave_up, ends = jax_run(shape, steps)
+        compilations, gave_up, ends = jax_run(name, shape, steps)
     else:
-        compilations, gave_up, ends = torch_run(shape, steps, compiled=run == "torch.compile")
+        compilations, gave_up, ends = torch_run(name, shape, steps, compiled=run == "torch.compile")
     scheme = scheme_of(shape)
     epsilon = filet.account(scheme, noise_multiplier=SIGMA, steps=steps, adjacency="zero-out").epsilon(DELTA)
     masks = [mask for _, mask in batches(shape, steps)]
     rows, real = sum(mask.size for mask in masks), sum(int(mask.sum()) for mask in masks)
     half = len(ends) // 2
     return Result(
-        shape, run, steps, float(epsilon), compilations, gave_up, len({mask.size for mask in masks}), 1.0 - real / rows,
+        name, shape, run, steps, float(epsilon), compilations, gave_up, len({mask.size for mask in masks}), 1.0 - real / rows,
         per_second(steps, ends[-1] - ends[0]), per_second(len(ends) - 1 - half, ends[-1] - ends[half]),
     )  # fmt: skip
 
@@ -187,13 +251,13 @@ def rate(value: float) -> str:
 def report(results: list[Result]) -> str:
     """The table, in Markdown."""
     lines = [
-        "| batches | run | compilations | shapes | rows wasted | steps/s | steps/s, later half | epsilon |",
-        "| --- | --- | --- | --- | --- | --- | --- | --- |",
+        "| model | batches | run | compilations | shapes | rows wasted | steps/s | steps/s, later half | epsilon |",
+        "| --- | --- | --- | --- | --- | --- | --- | --- | --- |",
     ]
     for r in results:
         compilations = "-" if r.run == "torch eager" else f"{r.compilations}{' (limit)' if r.gave_up else ''}"
         lines.append(
-            f"| {r.shape} | {r.run} | {compilations} | {r.shapes_seen} | {r.rows_wasted:.1%} | {rate(r.steps_per_second)}"
+            f"| {r.model} | {r.shape} | {r.run} | {compilations} | {r.shapes_seen} | {r.rows_wasted:.1%} | {rate(r.steps_per_second)}"
             f" | {rate(r.later_steps_per_second)} | {filet.round_up(r.epsilon, 3)} |"
         )
     return "\n".join(lines)
@@ -208,8 +272,8 @@ def draw(results: list[Result]) -> None:
 
     figure, axes = plt.subplots(figsize=(7.2, 3.2), layout="constrained")
     for place, shape in enumerate(SHAPES):
-        chosen = [r for r in results if r.shape == shape]
-        bars = axes.bar([k + 0.27 * (place - 1) for k in range(len(chosen))], [r.steps_per_second for r in chosen], 0.25,
+        chosen = [r for r in results if r.shape == shape and r.model == MODELS[0]]
+        bars = axes.bar([RUNS.index(r.run) + 0.21 * (place - 1.5) for r in chosen], [r.steps_per_second for r in chosen], 0.2,
                         label=shape)  # fmt: skip
         words = ["" if r.run == "torch eager" else f"{r.compilations}" for r in chosen]
         axes.bar_label(bars, words, padding=2, fontsize=8)
@@ -223,19 +287,38 @@ def draw(results: list[Result]) -> None:
         os.replace(part, target)
 
 
+def stored() -> list[Result]:
+    path = RESULTS / "shapes.json"
+    found = json.loads(path.read_text(encoding="utf-8"))["results"] if path.exists() else []
+    return [Result(**row) for row in found]
+
+
 def main() -> None:
     parser = argparse.ArgumentParser()
-    parser.add_argument("--quick", action="store_true")
-    steps = 20 if parser.parse_args().quick else 300
+    parser.add_argument("--quick", action="store_true", help="20 steps of each, nothing stored")
+    parser.add_argument("--models", nargs="+", default=MODELS, choices=MODELS)
+    parser.add_argument("--runs", nargs="+", default=RUNS, choices=RUNS)
+    parser.add_argument("--shapes", nargs="+", default=SHAPES, choices=SHAPES)
+    options = parser.parse_args()
+    steps = 20 if options.quick else 300
     os.environ["OMP_NUM_THREADS"] = "1"
     os.environ["XLA_FLAGS"] = "--xla_cpu_multi_thread_eigen=false intra_op_parallelism_threads=1"
     os.environ["TORCHINDUCTOR_FORCE_DISABLE_CACHES"] = "1"  # also if an earlier run compiled the same
     os.environ["TORCHINDUCTOR_COMPILE_THREADS"] = "1"  # in this process, so that its time is counted
-    results = [measure(shape, run, steps) for run in RUNS for shape in SHAPES]
-    print(report(results))
-    if steps >= 300:
-        write_json("shapes", {"machine": machine("torch", "jax", "numpy"), "results": [asdict(r) for r in results]})
-        draw(results)
+    for name, run, shape in itertools.product(options.models, options.runs, options.shapes):
+        result = measure(name, shape, run, steps)
+        print(report([result]).splitlines()[-1], flush=True)
+        if not options.quick:
+            store(result)
+
+
+def store(result: Result) -> None:
+    """Put a result in the place of the stored one of the same model, run and batches, and draw them."""
+    others = [one for one in stored() if (one.model, one.run, one.shape) != (result.model, result.run, result.shape)]
+    order = list(itertools.product(MODELS, RUNS, SHAPES))
+    results = sorted([*others, result], key=lambda one: order.index((one.model, one.run, one.shape)))
+    write_json("shapes", {"machine": machine("torch", "jax", "numpy"), "results": [asdict(r) for r in results]})
+    draw(results)
 
 
 if __name__ == "__main__":

@@ -321,12 +321,12 @@ def floor_section(record: Row) -> str:
     stages = list(rows[0]["stages"])
     lines = []
     for row in rows:
-        total, first = row["profiled_ms"], row["directions"]["first direction"]
+        total, first, both = row["profiled_ms"], row["directions"]["first order"], row["directions"]["both orders"]
         shares = [f"{row['stages'][stage] / total:.0%}" for stage in stages]
-        other = f"{row['directions']['other direction'] / (first + row['directions']['other direction']):.0%}"
+        other = f"{1.0 - first / both:.0%}"
         floor = row["floor_total_ms"]
         lines.append([row["setting"], ms(row["ms"]), ms(total), *shares, other, ms(floor), f"{row['ms'] / floor:.0f}x"])
-    header = ["", "ms", "ms, profiled", *stages, "other direction", "floor, ms", "above the floor"]
+    header = ["", "ms", "ms, profiled", *stages, "other order", "floor, ms", "above the floor"]
     kinds = list(rows[0]["counts"])
     counts = [[row["setting"], *(f"{row['counts'].get(kind, 0)}" for kind in kinds)] for row in rows]
     costs = [["ns each", *(f"{statistics.median(row['costs_ns'][kind] for row in rows):.1f}" for kind in kinds)]]
@@ -339,7 +339,7 @@ def floor_section(record: Row) -> str:
 FLOOR_TEXT = """\
 One `account(...).epsilon(delta)`, truncate, add-remove, the fastest of 25 calls, each second charged to the innermost
 stage. The floor is what the method needs if nothing is tried in vain and NumPy's calls cost nothing but their elements:
-one discretisation and transform for both bounds (one for each where few large losses decide) and for the other direction, at the engine's
+one discretisation and transform for both bounds (one for each where few large losses decide) and for the other order of the neighbours, at the engine's
 last number of cells and frequencies. It is a bound for this method with these cells, not for every method.
 """
 
@@ -386,6 +386,77 @@ def faster_peers(rows: list[Row]) -> str:
     return "Batches that a peer draws faster than filet: " + ("; ".join(found) or "none") + ".\n"
 
 
+LOADERS_TEXT = """\
+Batches a second by the clock, medians of five turns that the loaders take; a ratio is the median of the turns' quotients, once by the
+clock and once by the processor time of all processes over the same batches: on a busy machine the second is the one to
+read. Every loader reads the same number of examples a batch on average, and filet pads them. Processor time is in
+milliseconds a batch. Peak memory is the main process's, in MB above what it held. Not part of a plain `run.py`.
+"""
+STEPS_TEXT = """\
+Training steps a second of processor time, of a small model (9,610 parameters) under DP-SGD, loader included; in parts, a batch comes in
+physical batches of a quarter of its rows (Opacus: by its `BatchMemoryManager`).
+"""
+
+
+def loaders_section(record: Row) -> str:
+    names = ("filet", "plain", "Opacus")
+    lines = []
+    for row in record["rows"]:
+        start = [row["data"], f"{row['n']:.0e}", str(row["batch"]), str(row["workers"])]
+        rates = [f"{row[name]['rate']:,.0f}" for name in names]
+        ratios = [f"{row[name]['ratio']:.2f} / {row[name]['processor_ratio']:.2f}" for name in names[1:]]
+        rest = [" / ".join(f"{row[name][key]:.2f}" for name in names) for key in ("processor_ms", "peak_mb")]
+        lines.append([*start, *rates, *ratios, *rest])
+    header = ["data", "n", "batch", "workers", *names, "over plain, clock / processor",
+              "over Opacus, clock / processor", "processor ms", "peak MB"]  # fmt: skip
+    steps = [
+        [row["mode"], str(row["batch"]), str(row["parts"]), f"{row['filet']['rate']:,.0f}",
+         f"{row['Opacus']['rate']:,.0f}", f"{row['Opacus']['ratio']:.2f}"]
+        for row in record["steps"]
+    ]  # fmt: skip
+    found = table(["mode", "batch", "parts", "filet", "Opacus", "ratio"], steps)
+    return "\n".join(["## Loaders\n", where(record), LOADERS_TEXT, table(header, lines), STEPS_TEXT, found])
+
+
+JAX_TEXT = """\
+Microseconds of processor time a batch, on one thread, and in brackets how many times filet's. On the device filet draws a
+capped Poisson batch inside `jax.jit`; `jax.random.choice` draws a fixed number without replacement, and JAX Privacy draws on
+the host. On the host all give rows of two arrays and a mask on the device; grain's own loop reads row by row.
+"""
+
+
+def jax_section(record: Row) -> str:
+    names = list(dict.fromkeys(name for row in record["rows"] for name in row["times"]))
+    lines = [
+        [row["kind"], f"{row['n']:.0e}", str(row["batch"]), *(jax_cell(row["times"].get(name)) for name in names)]
+        for row in record["rows"]
+    ]
+    return "\n".join(["## Batches for JAX\n", where(record), JAX_TEXT, table(["", "n", "batch", *names], lines)])
+
+
+def jax_cell(found: Row | None) -> str:
+    return "-" if found is None else f"{found['us']:,.0f} ({found['ratio']:.2f})"
+
+
+def accuracy_section(record: Row) -> str:
+    lines = []
+    for row in record["rows"]:
+        start = [row["data"], f"{row['budget']:g}", str(row["steps"]), row["way"]]
+        if row["accuracy"] is None:
+            lines.append([*start, "-", "-", "not reached", "-"])
+            continue
+        shown = f"{row['accuracy']:.1%} ± {row['spread']:.1%}"
+        lines.append([*start, f"{row['noise']:.3f}", f"{row['mean_batch']:.1f}", shown, f"{row['seconds']:.2f}"])
+    text = f"""\
+Softmax regression by DP-SGD to epsilon {record["epsilon"]:g} (add-remove) on data that comes with scikit-learn, the same rows a step
+and the same steps for every way; rows are counted with padding, in data sets. Mean and spread over {record["seeds"]} seeds, at the
+best of five learning rates each. Seconds are processor time of the training.
+"""
+    header = ["data", "rows", "steps", "way", "noise", "mean batch", "test accuracy", "s"]
+    picture = "![Test accuracy against rows computed, at equal epsilon](figures/accuracy.svg)\n"
+    return "\n".join(["## Accuracy to a given epsilon\n", where(record), text, table(header, lines), picture])
+
+
 def gap_section(record: Row) -> str:
     lines = []
     for row in record["rows"]:
@@ -420,16 +491,30 @@ def planning_section(record: Row) -> str:
 
 
 def shapes_section(record: Row) -> str:
-    """One model and budget, three ways to shape Poisson batches: what a step costs, compilations included."""
+    """One budget, four ways to shape Poisson batches: what a step costs, compilations included."""
     lines = []
     for row in record["results"]:
         compiled = "-" if row["run"] == "torch eager" else str(row["compilations"])
         wasted, rates = f"{row['rows_wasted']:.1%}", (row["steps_per_second"], row["later_steps_per_second"])
-        lines.append([row["shape"], row["run"], compiled + " (limit)" * row["gave_up"], str(row["shapes_seen"]), wasted,
-                      *(f"{rate:,.0f}" if rate >= 10 else f"{rate:.1f}" for rate in rates), up(row["epsilon"], 3)])  # fmt: skip
-    header = ["batches", "run", "compilations", "shapes", "rows wasted", "steps/s", "steps/s, later half", "epsilon"]
-    text = f"The same DP-SGD step on three kinds of Poisson batches, {record['results'][0]['steps']} steps.\n"
-    picture = "![Steps per second of three kinds of batches, eagerly and compiled](figures/shapes.svg)\n"
+        lines.append([row["model"], row["shape"], row["run"], compiled + " (limit)" * row["gave_up"],
+                      str(row["shapes_seen"]), wasted, *(f"{rate:,.0f}" if rate >= 10 else f"{rate:.1f}" for rate in rates), up(row["epsilon"], 3)])  # fmt: skip
+    header = [
+        "model",
+        "batches",
+        "run",
+        "compilations",
+        "shapes",
+        "rows wasted",
+        "steps/s",
+        "steps/s, later half",
+        "epsilon",
+    ]
+    text = f"""\
+The same DP-SGD step on four kinds of Poisson batches, {record["results"][0]["steps"]} steps. "own largest" pads to the largest batch of the run's
+own draw, as JAX Privacy's `AutotuneMicrobatch` does, simulated: that shape depends on who was drawn, and its epsilon
+here does not cover that. Rows were stored one by one, on a busy machine: compare those of one model and run.
+"""
+    picture = "![Steps per second of four kinds of batches, eagerly and compiled](figures/shapes.svg)\n"
     return "\n".join(["## What fixed shapes buy\n", where(record), text, table(header, lines), picture])
 
 
@@ -450,6 +535,44 @@ and hands each worker half of it as one bundle: both columns of memory are its o
 holds one block (1 MiB) or one range of steps (17 MB) at a time. Not part of a plain `run.py`.
 """
     return "\n".join(["## A distributed job on one machine\n", where(record), text, table(header, lines)])
+
+
+def files_section(record: Row) -> str:
+    lines = [[row["way"], f"{row['per_processor_second']:,}", f"{row['per_second']:,}"] for row in record["rows"]]
+    text = f"""\
+Batches of at most 512 rows of 1 KiB, {record["steps"]} of them, checked and read from files that the operating system holds in memory;
+medians of interleaved rounds. By the clock, a thread that reads ahead counts for nothing, and neighbours on the machine count; by
+processor time it is the other way round (worker processes of a loader are not in it).
+"""
+    header = ["way", "batches for a second of processor time", "batches a second by the clock"]
+    return "\n".join(["## Batches from files\n", where(record), text, table(header, lines)])
+
+
+def engines_section(record: Row) -> str:
+    lines = [
+        [row["engine"], f"{row['examples']:,}", str(row["steps"]), f"{row['processor_seconds']:.0f}",
+         f"{row['seconds']:.0f}", f"{row['load']:.0f}", f"{row['memory_mb']:,}",
+         "-" if row["shuffled_bytes"] is None else f"{row['shuffled_bytes'] / 1e6:,.0f}",
+         f"{row['written_bytes'] / 1e6:,.0f}"]
+        for row in record["rows"]
+    ]  # fmt: skip
+    text = """\
+The same run on each engine on one machine with two cores, from 16 Parquet files to Arrow files; every batch equals the in-memory
+sampler's. Starting Spark or Ray is not counted. Memory is a sum over processes, in which shared pages count several times: Ray's workers all
+map the object store. The clock tells little where the load is above two. Not part of a plain `run.py`.
+"""
+    header = [
+        "engine",
+        "examples",
+        "steps",
+        "processor seconds",
+        "seconds",
+        "load",
+        "peak MB",
+        "MB shuffled",
+        "MB written",
+    ]
+    return "\n".join(["## Distributed engines on one machine\n", where(record), text, table(header, lines)])
 
 
 def bulk_section(record: Row) -> str:
@@ -482,6 +605,34 @@ Whole processes, interpreter and imports included, over one that imports {record
 """
     lines = [[f"`{row['command']}`", ms(row["ms"]), f"{row['ratio']:.2f}"] for row in record["rows"]]
     return "\n".join(["## The command line\n", where(record), text, table(["", "ms", "over the imports"], lines)])
+
+
+def risk_section(record: Row) -> str:
+    rates = ", ".join(f"{100 * rate:g} %" for rate in record["rates"])
+    text = f"""\
+[riskcal](https://pypi.org/project/riskcal/) {record["peer"]["riskcal"]} on dp_accounting {record["peer"]["dp-accounting"]}, {record["date"]}. Plain
+Poisson sampling under add-remove, as riskcal has no cap. Power is the largest true positive rate at false positive rates
+{rates}. *Own profile* is an upper bound that the same loss distribution proves without riskcal: the least delta(log a) +
+a * rate. *Reached* is proven to be reached by an attack, or exact where the run is one step: a figure below it is no upper
+bound.
+"""
+    lines = []
+    for row in record["rows"]:
+        theirs, ours = row["riskcal"], row["filet"]
+        for number, rate in enumerate(record["rates"]):
+            reached = (row["exact"] or row["least"])[number]
+            power, profile, ours_power = theirs["power"][number], theirs["profile"][number], ours["power"][number]
+            short = 100 * (1 - power / reached)
+            mark = f" ({short:.2g} % below reached)" if short > 1e-2 else ""
+            cells = [f"{power:.6f}{mark}", f"{profile:.6f}", f"{ours_power:.6f}", f"{reached:.6f}"]
+            lines.append([row["run"], f"power at {100 * rate:g} %", *cells])
+        lines.append([row["run"], "advantage", f"{theirs['advantage']:.6f}", "", f"{ours['advantage']:.6f}", ""])
+        lines.append([row["run"], "ms", ms(theirs["ms"]), "", ms(ours["ms"]), ""])
+        for one, other in zip(theirs["noises"], ours["noises"], strict=True):
+            found = [f"{noise['noise']:.5f} in {ms(noise['ms'])} ms" for noise in (one, other)]
+            lines.append([row["run"], f"noise for advantage {one['advantage']}", found[0], "", found[1], ""])
+    header = ["run", "measure", "riskcal", "own profile", "filet, proven", "reached"]
+    return "\n".join(["## Risk measures\n", where(record), text, table(header, lines)])
 
 
 def grid_section(record: Row) -> str:
@@ -535,13 +686,19 @@ SECTIONS = {
     "growth": growth_section,
     "floor": floor_section,
     "samplers": samplers_section,
+    "loaders": loaders_section,
     "gap": gap_section,
     "planning": planning_section,
     "shapes": shapes_section,
+    "accuracy": accuracy_section,
+    "jax": jax_section,
     "bulk": bulk_section,
     "command": command_section,
+    "risk": risk_section,
     "grid": grid_section,
     "beam": beam_section,
+    "engines": engines_section,
+    "files": files_section,
 }
 
 

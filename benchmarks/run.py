@@ -23,8 +23,11 @@ import figures
 import results
 from common import HERE, RESULTS
 
-BENCHES = ("accountant", "sweep", "growth", "floor", "samplers", "gap", "planning", "shapes", "bulk", "command")
-BY_NAME_ONLY = ("grid", "certificates", "beam")  # some minutes more, each
+BENCHES = (
+    "accountant", "sweep", "growth", "floor", "samplers", "gap", "planning", "shapes", "bulk", "command", "files"
+)  # fmt: skip
+# Some minutes more, each.
+BY_NAME_ONLY = ("grid", "certificates", "beam", "engines", "loaders", "risk", "jax", "accuracy")
 ONE_THREAD = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 
 
