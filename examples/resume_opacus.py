@@ -33,7 +33,7 @@ def main() -> None:
     torch.manual_seed(0)
     model = nn.Sequential(nn.Linear(64, 32), nn.Tanh(), nn.Linear(32, 10))
     # A real run keeps 32 secret random bytes in a file of its own, or saves checkpoints with include_key=True.
-    engine = CappedPrivacyEngine(scheme, adjacency=ADJACENCY, steps=options.steps, key=2026)
+    engine = CappedPrivacyEngine(scheme, adjacency=ADJACENCY, steps=options.steps, key=b"for an example only")
     model, optimizer, loader = engine.make_private(
         module=model,
         optimizer=torch.optim.Adam(model.parameters(), lr=0.01),

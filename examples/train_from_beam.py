@@ -23,6 +23,7 @@ from strategies import CLIP, LEARNING_RATE, digits
 from train_jax import clipped_sum, logits, save
 
 import filet
+from filet.integrations.jax import secret_key
 from filet.sampling.keys import read_key_file, write_key_file
 
 NOISE_MULTIPLIER = 1.0
@@ -65,7 +66,7 @@ def from_memory(folder: Path, data: dict[str, np.ndarray], scheme: filet.CappedP
     return lambda start: ((batch.take(data), batch.mask) for batch in sampler.batches(steps, start))
 
 
-def train(source: Source, scheme: filet.CappedPoisson, checkpoint: Path) -> dict[str, jax.Array]:
+def train(source: Source, scheme: filet.CappedPoisson, checkpoint: Path, noise_key: jax.Array) -> dict[str, jax.Array]:
     """DP-SGD: clip, sum, add noise, divide by a constant. Goes on from the checkpoint, if there is one."""
     params: dict[str, jax.Array] = {
         "w1": jax.random.uniform(jax.random.key(1), (64, 32), minval=-1.0, maxval=1.0) / 8.0,
@@ -82,7 +83,7 @@ def train(source: Source, scheme: filet.CappedPoisson, checkpoint: Path) -> dict
     total = jax.jit(clipped_sum)
     for step, (rows, mask) in enumerate(source(start), start):
         summed = total(params, rows["x"], rows["y"], mask)
-        key = jax.random.fold_in(jax.random.key(3), step)  # a real run draws this seed from `secrets`
+        key = jax.random.fold_in(noise_key, step)
         for name, one in zip(sorted(params), jax.random.split(key, len(params)), strict=True):
             noise = NOISE_MULTIPLIER * CLIP * jax.random.normal(one, params[name].shape)
             params[name] = params[name] - scale * (summed[name] + noise)
@@ -106,7 +107,8 @@ def main() -> None:
     scheme = filet.CappedPoisson(len(train_y), 128 / len(train_y), 160, overflow="reject")
     make = from_files if options.batches == "files" else from_memory
     source = make(options.folder, data, scheme, options.steps)
-    params = train(source, scheme, options.folder / f"trained-from-{options.batches}.npz")
+    noise_key = secret_key(read_key_file(options.folder / "run.key"), "noise")  # of the same secret as the batches
+    params = train(source, scheme, options.folder / f"trained-from-{options.batches}.npz", noise_key)
     digest = hashlib.sha256(b"".join(np.asarray(params[name]).tobytes() for name in sorted(params))).hexdigest()
     print(f"accuracy {float(jnp.mean(logits(params, test_x).argmax(1) == test_y)):.3f}, weights {digest}")
 

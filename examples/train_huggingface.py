@@ -60,7 +60,9 @@ def main() -> None:
     model = peft.get_peft_model(model, peft.LoraConfig(r=8, target_modules="all-linear", task_type="CAUSAL_LM"))
     scheme = filet.CappedPoisson(TEXTS, 0.07, 32, overflow="reject")
     # A real run keeps 32 secret random bytes in a file of its own, or passes include_key=True to the trainer.
-    engine = CappedPrivacyEngine(scheme, adjacency="zero-out", steps=options.steps, key=2026, physical_batch_size=16)
+    engine = CappedPrivacyEngine(
+        scheme, adjacency="zero-out", steps=options.steps, key=b"for an example only", physical_batch_size=16
+    )
     arguments = transformers.TrainingArguments(
         output_dir=str(options.folder), save_strategy="steps", save_steps=10, logging_strategy="no", report_to=[],
         disable_tqdm=True, learning_rate=0.02, lr_scheduler_type="constant", use_cpu=True, save_total_limit=2,

@@ -20,7 +20,12 @@ import jax.numpy as jnp
 import numpy as np
 from strategies import CLIP, LEARNING_RATE, Strategy, digits, options, report, strategies
 
-from filet.integrations.jax import device_sampler, gather
+from filet.integrations.jax import device_sampler, gather, secret_key
+
+
+def key_of(seed: int) -> jax.Array:
+    """The key of an example's run. A real run derives it from secrets.token_bytes(32), which it keeps."""
+    return secret_key(f"the example's seed {seed}".encode())
 
 
 def logits(params: Any, x: jax.Array) -> jax.Array:
@@ -84,7 +89,7 @@ def save(path: Path, step: int, params: Any) -> None:
 
 def resumable(train: Callable[..., Any], seed: int, steps: int, path: Path, every: int, before: int) -> Any:
     """One run in parts, from its checkpoint if there is one; `before` steps were taken in earlier runs."""
-    key = jax.random.key(seed)
+    key = key_of(seed)
     step, params = 0, start(key)
     if path.exists():
         with np.load(path) as saved:
@@ -103,14 +108,14 @@ def train_all(strategy: Strategy, data: tuple[np.ndarray, np.ndarray], chosen: a
     """The trained parameters of every seed."""
     train = trainer(strategy, data)
     if chosen.checkpoint is None:
-        key = jax.random.key(1000)
+        key = key_of(1000)
         jax.block_until_ready(train(start(key), key, 0, chosen.steps))  # compile, outside the time that is reported
     for seed in range(chosen.seeds):
         if chosen.checkpoint is not None:
             path = chosen.checkpoint / f"{strategy.name}-{seed}.npz"
             yield resumable(train, seed, chosen.steps, path, chosen.save_every, before + seed * chosen.steps)
             continue
-        begin, key = time.perf_counter(), jax.random.key(seed)  # a real run draws the seed from `secrets`
+        begin, key = time.perf_counter(), key_of(seed)
         yield jax.block_until_ready(train(start(key), key, 0, chosen.steps))
         strategy.rates.append(chosen.steps / (time.perf_counter() - begin))
 

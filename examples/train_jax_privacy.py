@@ -17,14 +17,18 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
-from jax_privacy.experimental import execution_plan
+
+try:  # JAX Privacy's head
+    from jax_privacy.execution_plan import BandMFConfig
+except ImportError:  # 2.0
+    from jax_privacy.experimental.execution_plan import BandMFExecutionPlanConfig as BandMFConfig
 
 from filet.integrations.dp_accounting import FiletAccountant
 from filet.integrations.jax import gather
-from filet.integrations.jax_privacy import is_padding_example
-from filet.integrations.jax_privacy_plans import account_plan, capped_plan
+from filet.integrations.jax_privacy import account_plan, capped_plan, is_padding_example
 
 EPSILON, DELTA, BANDS, FEATURES = 1.0, 1e-5, 4, 10
+KEY = b"for an example only"  # of batches and noise; a real run draws it by secrets.token_bytes(32), and keeps it
 
 
 def data(users: int) -> tuple[jax.Array, jax.Array]:
@@ -39,22 +43,24 @@ def loss(params: Any, features: jax.Array, labels: jax.Array) -> jax.Array:
     return jnp.mean(optax.sigmoid_binary_cross_entropy(features @ params["weights"] + params["bias"], labels))
 
 
-def private_plan(users: int, rows: int, steps: int) -> execution_plan.DPExecutionPlan:
+def private_plan(users: int, rows: int, steps: int) -> Any:
     """JAX Privacy's plan: its clipping and noise, calibrated by filet, on filet's batches of one shape."""
-    config = execution_plan.BandMFExecutionPlanConfig.default(
-        num_bands=BANDS,
-        iterations=steps,
-        epsilon=EPSILON,
-        delta=DELTA,
-        sampling_prob=0.9 * rows * BANDS / users,
-        truncated_batch_size=rows,
-        num_examples=users,
-        normalize_by=0.9 * rows,
-        accountant=FiletAccountant(dp_accounting.NeighboringRelation.REPLACE_SPECIAL),
-        noise_seed=7,  # a real run draws it from `secrets`
-        strategy_optimization_steps=50,
-    )
-    return capped_plan(config)
+    probability, target = 0.9 * rows * BANDS / users, {"epsilon": EPSILON, "delta": DELTA}
+    common = {
+        "num_bands": BANDS,
+        "iterations": steps,
+        "truncated_batch_size": rows,
+        "num_examples": users,
+        "normalize_by": 0.9 * rows,
+        "strategy_optimization_steps": 50,
+    }
+    if hasattr(BandMFConfig, "calibrate"):
+        config = BandMFConfig.default(**common, expected_participations=probability * steps / BANDS)
+        config = config.calibrate(**target, accountant_fn=FiletAccountant)
+    else:
+        accountant = FiletAccountant(dp_accounting.NeighboringRelation.REPLACE_SPECIAL)
+        config = BandMFConfig.default(**common, **target, sampling_prob=probability, accountant=accountant)
+    return capped_plan(config, key=KEY)
 
 
 def is_key(leaf: Any) -> bool:
@@ -108,8 +114,8 @@ def main() -> None:
         start, state = load(options.checkpoint, state)
         print(f"resumed at step {start}", flush=True)
     print(f"loss before: {loss(state[0], features, labels):.4f}")
-    # A small integer key is for examples only. The sampler gives any step at once, so resuming replays nothing.
-    batches = plan.batch_selection_strategy.batch_iterator(options.users, rng=2026, start=start)
+    # The sampler gives any step at once, so resuming replays nothing.
+    batches = plan.batch_selection_strategy.batch_iterator(options.users, rng=KEY, start=start)
     for step, indices in enumerate(batches, start=start + 1):
         state = update(state, np.asarray(indices), is_padding_example(indices))
         print(f"step {step} of {options.steps}", flush=True)

@@ -26,9 +26,9 @@ def train(strategy: Strategy, seed: int, dataset: TensorDataset, chosen: argpars
     """One run, from its checkpoint if there is one; `before` steps were taken in earlier runs."""
     torch.manual_seed(seed)
     model = nn.Sequential(nn.Linear(64, 32), nn.Tanh(), nn.Linear(32, 10))
-    # A small integer key is for examples only; leave it out to draw a secret one.
+    key = f"the example's seed {seed}".encode()  # a real run draws it by secrets.token_bytes(32), and keeps it
     engine = CappedPrivacyEngine(
-        strategy.scheme, adjacency=ADJACENCY, steps=strategy.steps, key=seed, analysis=strategy.analysis
+        strategy.scheme, adjacency=ADJACENCY, steps=strategy.steps, key=key, analysis=strategy.analysis
     )
     model, optimizer, loader = engine.make_private(
         module=model,

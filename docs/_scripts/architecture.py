@@ -1,6 +1,6 @@
 """Write the generated parts of the architecture: python docs/_scripts/architecture.py
 
-- CONTRIBUTING.md and docs/architecture.md: the picture of rooms, modules and imports, read off the code;
+- docs/architecture.md: the picture of rooms, modules and imports, read off the code;
 - docs/engine.md: the functions that have to be read to trust an epsilon, with the sections they rest on.
 """
 
@@ -111,10 +111,8 @@ def filled(text: str, name: str, content: str) -> str:
 
 def generated() -> dict[Path, str]:
     """Every file with generated parts, as it should be."""
-    contributing, page = ROOT / "CONTRIBUTING.md", ROOT / "docs" / "architecture.md"
-    engine = ROOT / "docs" / "engine.md"
+    page, engine = ROOT / "docs" / "architecture.md", ROOT / "docs" / "engine.md"
     return {
-        contributing: filled(contributing.read_text(encoding="utf-8"), "rooms", picture()),
         page: filled(page.read_text(encoding="utf-8"), "rooms", picture()),
         engine: filled(engine.read_text(encoding="utf-8"), "trusted", trusted()),
     }

@@ -43,8 +43,9 @@ Shell completion: `eval "$(_FILET_COMPLETE=bash_source filet)"` (or `zsh_source`
 
 ## Run files
 
-A TOML file describes a whole run, several phases included. Keys of a phase may stand at the top, for all phases. Without
-`[[phases]]` the top level is the one phase. Unknown keys are errors.
+A TOML file describes a whole run, several phases included. Keys of a phase may stand at the top, for
+all phases, but for `steps` and `epochs`: each phase has its own. Without `[[phases]]` the top level is
+the one phase; a second phase needs a table for the first as well. Unknown keys are errors.
 
 ```toml
 adjacency = "zero-out"

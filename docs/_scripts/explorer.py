@@ -19,12 +19,12 @@ def picture(browser: Browser, url: str, name: str, height: int, scheme: str, par
     """One screenshot, once everything has been computed; from the element `part` on, or from the top."""
     page = browser.new_page(viewport={"width": 1280, "height": height}, color_scheme=scheme)  # type: ignore[arg-type]
     page.goto(url + FULL)
-    page.locator(".card[data-state=whole]").nth(5).wait_for(timeout=300_000)
+    page.locator(".card[data-state=whole]").nth(6).wait_for(timeout=300_000)
     if part is not None:
         page.locator("#plan").click()
         page.locator("#plan-table tbody tr").first.wait_for(timeout=300_000)
         page.evaluate(
-            f"window.scrollTo(0, document.querySelector('{part}').getBoundingClientRect().top + scrollY - 16)"
+            f"window.scrollTo(0, document.querySelector('{part}').getBoundingClientRect().top + scrollY - 140)"
         )
         page.wait_for_timeout(800)
     page.screenshot(path=TARGET / name)
@@ -40,7 +40,7 @@ def main() -> None:
         with sync_playwright() as playwright:
             browser = playwright.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
             picture(browser, served.url, "explorer.png", 1270, "light", None)
-            picture(browser, served.url, "explorer_plan.png", 1560, "dark", "#view-utilization")
+            picture(browser, served.url, "explorer_plan.png", 1560, "dark", "#planning")
             browser.close()
     finally:
         served.stop()

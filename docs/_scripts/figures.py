@@ -2,57 +2,19 @@
 
 from __future__ import annotations
 
-import math
 from pathlib import Path
 
 import filet
-from filet.showing import plots
-from filet.showing.columns import Columns
+from filet.showing import columns, plots
 
 STATIC = Path(__file__).resolve().parents[1] / "_static"
 
 
 def gain() -> None:
-    """Epsilon against the cap, for a mean batch of 256: what each policy and analysis asks for the same batches."""
-    n, mean, sigma, steps, delta = 60_000, 256, 1.0, 14_000, 1e-5
-    caps = [*range(248, 304, 4), *range(304, 360, 6), *range(360, 385, 2)]
-    ax = plots.new_axes(6.6, 4.0)
-    lines = [
-        ("truncate", "union", plots.RED, ":", 1.5, "truncate, union bound (Chua et al., 2024)"),
-        ("truncate", "note", plots.ORANGE, "--", 1.5, "truncate, note (Ganesh, 2025)"),
-        ("truncate", "swap", plots.BLUE, "-", 0.7, "truncate, swap alone (filet)"),
-        ("truncate", "refined", plots.BLUE, "-", 2.0, "truncate, refined: swap and lending (filet)"),
-        ("reject", "refined", plots.GREEN, "-.", 1.5, "reject (filet)"),
-    ]
-    for overflow, analysis, colour, style, width, label in lines:
-        values = []
-        for cap in caps:
-            scheme = filet.CappedPoisson(n, mean / n, cap, overflow)  # type: ignore[arg-type]
-            curve = filet.account(
-                scheme, noise_multiplier=sigma, steps=steps, adjacency="zero-out", analysis=filet.Analysis(analysis)
-            )
-            epsilon = curve.epsilon(delta)
-            values.append(epsilon if math.isfinite(epsilon) else math.nan)
-        infinite = [index for index, value in enumerate(values) if math.isnan(value)]
-        if infinite:  # the line leaves the picture at the last cap with an infinite epsilon
-            values[infinite[-1]] = 1e3
-            label += f"\n(infinite at caps up to {caps[infinite[-1]]})"
-        ax.plot(caps, values, color=colour, linestyle=style, linewidth=width, label=label)
-    plain = filet.account(
-        filet.CappedPoisson(n, mean / n, n), noise_multiplier=sigma, steps=steps, adjacency="zero-out"
-    )
-    ax.axhline(
-        plain.epsilon(delta), color=plots.GREY, linewidth=0.8, label="Poisson without a cap (batches of any size)"
-    )
-    ax.set_ylim(0, 16)
-    ax.set_xlim(248, 384)
-    about = Columns(
-        {}, f"zero-out, delta={delta:g}; n={n}, mean batch {mean}, noise multiplier {sigma:g}, {steps} steps"
-    )
-    plots.finish(
-        ax, about, "max_batch_size: rows of every batch", "epsilon (upper bound)", "The price of a fixed shape"
-    )
-    plots.save(ax, STATIC / "gain.svg")
+    """The README's first picture: `filet plot epsilon-cap` of the setting that all pages use."""
+    scheme = filet.CappedPoisson(60_000, 256 / 60_000, 300)
+    found = columns.epsilon_of_cap(scheme, noise_multiplier=1.0, steps=14_000, delta=1e-5, adjacency="zero-out")
+    plots.save(plots.plot_epsilon_of_cap(found), STATIC / "gain.svg")
 
 
 def argument() -> None:

@@ -42,6 +42,7 @@ def content() -> str:
         lines.append(line(kind, "all", judged))
         others = Counter(row["outcome"] for row in drawn if row["outcome"] != "judged")
         words = ", ".join(f"{count} {outcome}" for outcome, count in others.most_common()) or "none"
+        words = words.replace("too dear", "too expensive to check")  # the tables keep their old word
         left_out.append(f"of {len(drawn):,} {kind} runs that were drawn, not judged: {words}")
     return "\n".join([*lines, "", f"Of all draws: {'; '.join(left_out)}.".replace("Of all draws: of", "Of", 1)])
 
