@@ -70,10 +70,11 @@ def test_a_signal_stops_it_in_the_middle_of_a_plan_and_leaves_no_process(number,
     assert all(gone(pid) for pid in workers)
 
 
-def test_ctrl_c_in_the_terminal_while_the_processes_start_is_quiet():
+@pytest.mark.parametrize("started", [1, 2, 3, 4])  # a helper of Python's, and three workers
+def test_ctrl_c_in_the_terminal_while_the_processes_start_is_quiet(started):
     served = Served("--port", 0, start_new_session=True)
-    while len(served.workers()) < 3:
-        time.sleep(0.02)
+    while len(served.workers()) < started:
+        time.sleep(0.001)
     os.killpg(served.process.pid, signal.SIGINT)  # as a terminal does: to every process of the group
     assert served.process.communicate(timeout=HANGS)[1].splitlines() == ["filet: Ctrl-C stops"]
     assert served.process.returncode == 0

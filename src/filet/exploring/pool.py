@@ -14,6 +14,7 @@ import signal
 import threading
 import traceback
 from collections.abc import Callable, Iterator
+from multiprocessing import resource_tracker
 from multiprocessing.connection import Connection
 from typing import Any
 
@@ -84,6 +85,8 @@ class _Lane:
         self._start()
 
     def _start(self) -> None:
+        if os.name == "posix":  # Python 3.11 lets signals through as it starts this helper: before they are held
+            resource_tracker.ensure_running()
         with held_signals():  # the new process inherits the mask: Ctrl-C is the server's to handle
             self._connection, theirs = _PROCESSES.Pipe()
             arguments = (theirs, self._niceness)
