@@ -149,6 +149,7 @@ def test_table_contains_the_published_figures() -> None:
 def test_every_composed_row_reproduces() -> None:
     for row in table("composed"):
         if row["part"] in ("named", "random"):
-            composed = exact.Composed(exact.law(**step(row)), row["steps"], digits=16, lean=1.05)
+            # A smaller tilt: with a larger one rare large losses may outweigh all else by e^1,000,000.
+            composed = exact.Composed(exact.law(**step(row)), row["steps"], digits=16, lean=0.95)
             found = composed.epsilon(float(row["delta"]))
             assert abs(found / mpf(row["epsilon"]) - 1) < 1e-13

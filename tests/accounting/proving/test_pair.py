@@ -12,7 +12,10 @@ from tests.accounting.laws import usual_law
 from filet import Adjacency, Analysis, Bounds, CappedPoisson, NotCertifiedError, Phase
 from filet.accounting.proving.closed_form import OneStep
 from filet.accounting.proving.hull import ProfileNodes
+from filet.accounting.proving.lending import swap_excess
 from filet.accounting.proving.pair import Pair, PhaseLaw, phase_law
+from filet.accounting.proving.sizes import SecretSize, SizesUpTo
+from filet.accounting.proving.theorems import lending_step, loss_law
 from filet.accounting.search.closed_form import crossings
 from filet.accounting.search.grid import uniform_grid
 
@@ -27,6 +30,40 @@ def test_only_the_refined_analysis_of_truncated_batches_lends(adjacency: Adjacen
     rejecting = CappedPoisson(10_000, 0.01, 120, "reject")
     for scheme in (rejecting, CappedPoisson(100, 0.2, 100), CappedPoisson(100, 0.2, 1)):
         assert phase_law(Phase(scheme, 1.0, 5), adjacency, 3).step is None
+
+
+def test_a_secret_size_is_bounded_for_every_size_under_add_remove_and_only_there() -> None:
+    scheme = CappedPoisson(1_000, 0.01, 20, "reject", size="secret")
+    found = phase_law(Phase(scheme, 1.3, 5), Adjacency.ADD_REMOVE, 3)
+    assert found.law is None
+    assert found.steps == 5
+    assert isinstance(found.step, SecretSize)
+    assert (found.step.p, found.step.sigma, found.step.full) == (0.01, 1.3, 0.02)
+    public = CappedPoisson(1_000, 0.01, 20, "reject")
+    for adjacency in (Adjacency.ZERO_OUT, Adjacency.REPLACE_ONE):
+        assert phase_law(Phase(scheme, 1.3, 5), adjacency, 3) == phase_law(Phase(public, 1.3, 5), adjacency, 3)
+    assert phase_law(Phase(public, 1.3, 5), Adjacency.ADD_REMOVE, 3).step is None
+
+
+@pytest.mark.parametrize("adjacency", list(Adjacency))
+def test_sizes_up_to_a_largest_one_are_bounded_together_by_the_refined_analysis(adjacency: Adjacency) -> None:
+    scheme = CappedPoisson(10_000, 0.01, 120, size="at-most")
+    found = phase_law(Phase(scheme, 1.3, 5), adjacency, 3)
+    assert found.law is None
+    assert found.steps == 5
+    assert isinstance(found.step, SizesUpTo)
+    assert (found.step.p, found.step.sigma, found.step.adjacency) == (0.01, 1.3, adjacency)
+    assert found.step.cells == SizesUpTo(scheme, 1.3, adjacency, 3).cells
+
+
+@pytest.mark.parametrize("analysis", list(Analysis))
+@pytest.mark.parametrize("adjacency", list(Adjacency))
+def test_the_law_is_that_of_the_analysis(adjacency: Adjacency, analysis: Analysis) -> None:
+    found = phase_law(Phase(USUAL, 1.3, 5, analysis), adjacency, 3)
+    assert found.law == loss_law(USUAL, 1.3, adjacency, analysis)
+    if analysis is Analysis.REFINED:
+        assert found.step == lending_step(USUAL, 1.3, adjacency, 3)
+        assert found.step.adjacency is adjacency
 
 
 def test_a_phase_counts_the_rounds_of_one_group() -> None:
@@ -83,6 +120,18 @@ def test_grids_of_another_phase_or_order_are_refused() -> None:
         pair.pmf([replace(nodes, step=other)], above=True, negligible=0.0)
     with pytest.raises(ValueError, match="zip"):
         pair.pmf([], above=True, negligible=0.0)
+
+
+def test_nodes_are_read_up_to_the_first_negligible_one() -> None:
+    phase = phase_law(Phase(USUAL, 1.0, 7), Adjacency.ADD_REMOVE, 3)
+    losses = np.linspace(-2.0, 6.0, 81)
+    nodes = ProfileNodes(phase.step, losses, swap_excess(replace(phase.step, lenders=0), losses))
+    few = float(nodes.excess[60])
+    for negligible in (0.0, few):
+        composed = Pair((phase,)).pmf([nodes], above=True, negligible=negligible)
+        assert composed.steps == 7
+        assert composed.blocks[0].loss.max() == nodes.discretised(negligible).loss.max()
+    assert nodes.discretised(few).loss.max() == losses[60] < nodes.discretised(0.0).loss.max()
 
 
 def test_gaussian_releases_are_rounded_to_the_safe_side() -> None:
