@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -14,10 +15,21 @@ from tests.reference import secret_size
 from tests.settings import SETTINGS
 
 import filet
-from filet.accounting.proving.sizes import SecretSize, SizesUpTo
+from filet._binomial import cap_weights, hazard
+from filet._rounding import FEW, LIGHTEST
+from filet.accounting.proving import sizes
+from filet.accounting.proving.lending import LEAST_NOISE
+from filet.accounting.proving.sizes import SecretSize, SizesUpTo, poisson_excess, spread_sizes
+from filet.accounting.proving.tails import upper
 from filet.accounting.search.lending import choose, lenders
 from filet.accounting.terms import Adjacency
 from filet.scheme import CappedPoisson
+
+
+@pytest.fixture(autouse=True)
+def fresh_laws() -> None:
+    """No law of sizes is left over from another test."""
+    spread_sizes.cache_clear()
 
 
 def batch_law(planned: int, p: float, cap: int, records: int) -> np.ndarray:
@@ -159,6 +171,126 @@ def test_no_number_of_records_has_a_larger_profile_and_the_bound_is_no_larger_th
     assert (bound <= 1.02 * found + 1.5e-4).all()  # what the spread onto knots adds
 
 
+@pytest.mark.parametrize(
+    ("planned", "p", "cap"), [(300, 0.1, 34), (300, 0.1, 299), (40, 0.5, 12), (40, 0.9, 39), (9, 0.3, 1)]
+)
+def test_knots_have_the_mass_and_the_mean_of_the_sizes_below_the_cap(planned: int, p: float, cap: int) -> None:
+    law = np.array(secret_size.size_law(planned, p, cap))
+    found, below = spread_sizes(planned, p, cap), np.arange(cap)
+    assert found.at_cap == pytest.approx(law[-1], rel=1e-14, abs=0)
+    assert found.weights.sum() == pytest.approx(law[:-1].sum(), rel=1e-14, abs=0)
+    assert found.weights @ found.knots == pytest.approx(law[:-1] @ below, rel=1e-13, abs=0)
+    assert (found.knots == np.rint(found.knots)).all()
+    assert (found.knots[0], found.knots[-1]) == (0, cap - 1)
+    for bend in range(1, cap - 1):  # convex functions only grow
+        assert found.weights @ np.abs(found.knots - bend) >= (law[:-1] @ np.abs(below - bend)) * (1 - 1e-13)
+    if cap > 1:
+        mean = law[:-1] @ below / law[:-1].sum()
+        spread = math.sqrt(law[:-1] @ np.square(below - mean) / law[:-1].sum())
+        assert found.weights @ np.square(found.knots - mean) / law[:-1].sum() <= 1.15 * spread**2 + 0.25
+        assert (found.weights >= 0.0).all()
+    assert found.knots.size <= 19
+    assert 0.0 < found.left < 1e-290
+
+
+def test_sizes_that_are_left_out_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Few sizes are added up here, so that much is left out on both sides."""
+    planned, p, cap = 5_000, 0.4, 2_600
+    law = np.array(secret_size.size_law(planned, p, cap))
+    monkeypatch.setattr(sizes, "_DEVIATIONS", 0.0)
+    found = spread_sizes(planned, p, cap)
+    first, last = int(found.knots[0]), int(found.knots[-1])
+    left = law[:first].sum() + law[last + 1 :].sum()
+    assert 0 < first < last < cap - 1
+    assert 1e-60 < left < found.left < 1.1 * left
+    assert found.at_cap == 0.0
+    monkeypatch.undo()
+    at_the_end = spread_sizes(planned, 0.01, cap)  # sizes begin with 0, and end far below the cap
+    assert at_the_end.knots[0] == 0.0
+    assert at_the_end.knots[-1] < 1_000
+
+
+def test_what_follows_a_chance_is_a_geometric_series() -> None:
+    for ratio in (0.0, 0.25, 0.5, 0.99):
+        exact = 0.125 * ratio / (1 - ratio)
+        assert exact * (1 + 0.9e-6) <= sizes._beyond(np.longdouble(0.125), ratio) <= exact * (1 + 1.1e-6)
+    for ratio in (0.999999, 1.0, 1.5, math.nan):
+        with pytest.raises(filet.NotCertifiedError, match="does not fall off"):
+            sizes._beyond(np.longdouble(0.1), ratio)
+
+
+LOSSES = np.array([-2.0, -0.5, -0.05, -0.001, 0.0, 0.001, 0.05, 0.5, 2.0])
+
+
+def secret_step() -> SecretSize:
+    return SecretSize(CappedPoisson(300, 0.1, 34, overflow="reject", size="secret"), 0.8)
+
+
+def test_every_error_of_a_secret_size_raises_its_bound(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each is made far worse than it is."""
+    step, off = secret_step(), 1e-3
+    least = step.excess(LOSSES)
+    law, at_cap, below_cap = step.sizes, *hazard(34, 300, 0.1)
+    assert step.room >= below_cap + at_cap * 34 / 300
+    monkeypatch.setattr(sizes, "relative_error", lambda log: off * max(1.0, -log))
+    assert secret_step().room >= step.room * (1 + 4 * off * max(1.0, -math.log(at_cap))) * (1 - 1e-12)
+    above = step._above(LOSSES)
+    step.sizes = replace(law, error=0.5)
+    assert (step._above(LOSSES) >= 1.499 * above)[above > 1e-200].all()
+    step.sizes = replace(law, left=0.5)
+    assert (step._above(LOSSES) >= above + 0.5 / 0.9 - 1e-12).all()
+    step.sizes = law
+    monkeypatch.setattr(sizes, "FEW", off)
+    worse, hits = step._above(LOSSES), step.hits
+    assert (step.excess(LOSSES) >= np.maximum(worse, step._up_to(LOSSES)) * (1 + 0.99 * off)).all()
+    monkeypatch.setattr(sizes, "FEW", FEW)
+    sign = np.where(LOSSES >= 0.0, 1.0, -1.0)
+    for way in (1.0, -1.0):
+        step.hits = hits * (1 + way * off)
+        assert (worse[sign == way] >= step._above(LOSSES)[sign == way]).all()
+    step.hits = hits
+    assert (step.excess(LOSSES) == least).all()
+
+
+def test_thresholds_are_rounded_to_the_safe_side(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sizes, "FEW", 1e-3)
+    gap, share = np.array([-0.5, -0.05, 0.0, 0.05, 3.0]), 0.1
+    total, off = gap + share, 1e-3 * (np.abs(gap) + share)
+    assert sizes._rounded(gap, share, np.ones(5)) == pytest.approx(np.maximum(total - off, 0.0), abs=1e-15)
+    assert sizes._rounded(gap, share, -np.ones(5)) == pytest.approx(np.maximum(total + off, 0.0), abs=1e-15)
+
+
+@pytest.mark.parametrize("adjacency", list(Adjacency))
+def test_every_rounding_of_plain_poissons_profile_raises_it(
+    adjacency: Adjacency, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As the unit grows, the bound rises by as much as each rounded number can change it."""
+    p, sigma, off = 0.3, 0.9, 1e-4
+    small = poisson_excess(LOSSES, p, sigma, adjacency)
+    monkeypatch.setattr(sizes, "FEW", off)
+    large = poisson_excess(LOSSES, p, sigma, adjacency)
+    if adjacency is Adjacency.REPLACE_ONE:
+        gap = np.expm1(np.abs(LOSSES))
+        scale, top = np.exp(np.minimum(LOSSES, 0.0)), np.full_like(gap, p)
+        low, second = (1 - p) * gap, (gap + 1) * p
+        rises = [
+            scale * (upper(top, low * (1 - off), second, 1 / sigma) - upper(top, low, second, 1 / sigma)),
+            scale * (upper(top, low, second * (1 - off), 1 / sigma) - upper(top, low, second, 1 / sigma)),
+            small * off,
+        ]
+        assert (large >= small + 0.999 * sum(rises) - 1e-15).all()
+        assert small == pytest.approx((small * np.exp(-LOSSES))[::-1], rel=1e-12, abs=0)  # both orders are alike
+    else:
+        assert (large > small)[small > 1e-6].all()
+
+
+def test_sizes_that_are_not_public_have_limits() -> None:
+    for n, sigma in ((10**15 + 1, 1.0), (300, LEAST_NOISE * 0.999), (10**15 + 1, LEAST_NOISE * 0.999)):
+        with pytest.raises(filet.NotCertifiedError, match=f"noise_multiplier={sigma!r} and dataset_size={n}"):
+            sizes._resolved_noise(n, sigma)
+    assert sizes._resolved_noise(10**15, LEAST_NOISE) == LEAST_NOISE
+
+
 @pytest.mark.long
 def test_no_number_of_records_costs_more_and_more_records_cost_less() -> None:
     """From a tenth of the planned size to a hundred times it, each accounted with its own pair."""
@@ -203,6 +335,59 @@ def test_no_small_data_set_up_to_the_largest_size_loses_more_in_one_step(
         )
         values, sizes = line_profiles(means, pair.weights, both_ways(eps))
         assert (values <= bound + TOLERANCE * sizes).all(), records
+
+
+@pytest.mark.parametrize("starts", [None, (), (22, 100), (500, 21, 10, 77, 501, 23)])
+def test_cells_cover_every_size_above_the_cap_once(starts: tuple[int, ...] | None) -> None:
+    step = SizesUpTo(CappedPoisson(500, 0.05, 20, size="at-most"), 1.0, Adjacency.ADD_REMOVE, 3, starts)
+    assert step.cells[0].least == 21
+    assert step.cells[-1].n == 500
+    for cell, following in itertools.pairwise(step.cells):
+        assert cell.least <= cell.n == following.least - 1
+    if starts:
+        inside = sorted(start for start in starts if 21 < start <= 500)
+        assert [cell.least for cell in step.cells] == [21, *inside]
+
+
+def test_a_cell_has_the_levels_of_its_largest_size_and_the_hits_of_its_least() -> None:
+    step = SizesUpTo(CappedPoisson(500, 0.05, 20, size="at-most"), 1.0, Adjacency.ADD_REMOVE, 3, (100,))
+    for cell in step.cells:
+        found, least, most = cell.weights, cap_weights(cell.least, 0.05, 20), cap_weights(cell.n, 0.05, 20)
+        assert (found.q, found.rest_rate, found.drop) == (least.q, least.rest_rate, least.drop)
+        assert (found.room, found.w, found.tau, found.stay) == (most.room, most.w, most.tau, most.stay)
+        assert (found.tq, found.swap) == (most.tau * least.q, most.tau * least.rest_rate)
+        assert found.c == pytest.approx(0.05 * most.w + found.tq, rel=1e-15)
+        assert found.error >= 2.0 * (least.error + most.error) + 0.999 * FEW
+
+
+def test_cells_lend_from_twice_the_room_on() -> None:
+    scheme = CappedPoisson(500, 0.05, 20, size="at-most")
+    for least, lends in ((38, 0), (39, 3)):  # 2 (20 - 1) others
+        step = SizesUpTo(scheme, 1.0, Adjacency.ADD_REMOVE, 3, (least, 60))
+        assert next(cell.lenders for cell in step.cells if cell.least == least) == lends
+
+
+def test_cells_whose_full_batches_are_too_rare_cost_their_chance(monkeypatch: pytest.MonkeyPatch) -> None:
+    rare = SizesUpTo(CappedPoisson(10**6, 1e-6, 300, size="at-most"), 1.0, Adjacency.ADD_REMOVE, 3)
+    assert not rare.cells
+    loss = np.array([30.0])
+    assert poisson_excess(loss, 1e-6, 1.0, Adjacency.ADD_REMOVE) < LIGHTEST
+    assert rare.excess(loss) >= LIGHTEST
+
+
+@pytest.mark.parametrize("adjacency", list(Adjacency))
+def test_errors_of_sizes_up_to_a_largest_one_raise_the_bound(
+    adjacency: Adjacency, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    step = SizesUpTo(CappedPoisson(500, 0.05, 20, size="at-most"), 1.0, adjacency, 0)
+    least = step.excess(LOSSES)
+    step.light = 0.5
+    assert (step.excess(LOSSES) >= 0.5 + poisson_excess(LOSSES, 0.05, 1.0, adjacency)).all()
+    step.light = 0.0
+    monkeypatch.setattr(sizes, "FEW", 1e-3)
+    assert (step.excess(LOSSES) >= least * (1 + 0.999e-3)).all()
+    monkeypatch.setattr(sizes, "UNDERFLOW", 0.5)
+    assert (step.excess(LOSSES) >= 0.5).all()
 
 
 @pytest.mark.parametrize("adjacency", list(Adjacency))
