@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from filet import CappedPoisson
 from filet.sampling import batched_draws
 from filet.sampling.keys import Key
+from filet.sampling.size_law import SizeLaw
 from filet.sampling.streams import Purpose, open_source
 
 
@@ -56,6 +57,43 @@ def test_reading_in_order_gives_the_batches_of_single_steps(size, cap, fill, cyc
 def test_repetitions_bias_and_thinning_are_those_of_single_steps(scheme):
     assert_same(scheme.sampler(key=3), 0, 100)
     assert_same(scheme.sampler(key=4, secure=False), 7, 60)
+
+
+USUAL = CappedPoisson(60_000, 256 / 60_000, 300)
+
+
+def test_sizes_beyond_the_tables_are_drawn_one_by_one(monkeypatch):
+    monkeypatch.setattr(batched_draws, "_likely_size", lambda scheme: 250)
+    assert_same(USUAL.sampler(key=5), 0, 100)
+
+
+def test_sizes_that_a_first_word_leaves_open_are_drawn_one_by_one(monkeypatch):
+    read = SizeLaw.read
+    monkeypatch.setattr(
+        SizeLaw, "read", lambda law, words: [None if k % 3 else size for k, size in enumerate(read(law, words))]
+    )
+    assert_same(USUAL.sampler(key=5), 0, 100)
+
+
+def test_nearly_every_set_comes_from_the_tables_and_is_thinned_there(monkeypatch):
+    refits, missing = [], []
+    fitted, sets = batched_draws.fitted, batched_draws.BatchedDraws.sets
+
+    def counted_sets(self, steps):
+        found = sets(self, steps)
+        missing.extend(step for step, one in zip(steps, found, strict=True) if one is None)
+        return found
+
+    def counted_fitted(*arguments):
+        refits.append(arguments)
+        return fitted(*arguments)
+
+    monkeypatch.setattr(batched_draws, "fitted", counted_fitted)
+    monkeypatch.setattr(batched_draws.BatchedDraws, "sets", counted_sets)
+    for _ in CappedPoisson(10**6, 4096 / 10**6, 4096).sampler(key=6).batches(400):
+        pass
+    assert len(missing) <= 2
+    assert 0 < len(refits) < 80
 
 
 def test_the_longer_somebody_reads_the_more_is_drawn_ahead(monkeypatch):
