@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from filet import CappedPoisson
-from filet.sampling import batched_draws
+from filet.sampling import batched_draws, draws
 from filet.sampling.keys import Key
 from filet.sampling.size_law import SizeLaw
 from filet.sampling.streams import Purpose, open_source
@@ -77,7 +77,7 @@ def test_sizes_that_a_first_word_leaves_open_are_drawn_one_by_one(monkeypatch):
 
 def test_nearly_every_set_comes_from_the_tables_and_is_thinned_there(monkeypatch):
     refits, missing = [], []
-    fitted, sets = batched_draws.fitted, batched_draws.BatchedDraws.sets
+    fitted, sets = draws.fitted, batched_draws.BatchedDraws.sets
 
     def counted_sets(self, steps):
         found = sets(self, steps)

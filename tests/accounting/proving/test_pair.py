@@ -12,7 +12,7 @@ from tests.accounting.laws import usual_law
 from filet import Adjacency, Analysis, Bounds, CappedPoisson, NotCertifiedError, Phase
 from filet.accounting.proving.closed_form import OneStep
 from filet.accounting.proving.hull import ProfileNodes
-from filet.accounting.proving.lending import swap_excess
+from filet.accounting.proving.lending import Step, swap_excess
 from filet.accounting.proving.pair import Pair, PhaseLaw, phase_law
 from filet.accounting.proving.sizes import SecretSize, SizesUpTo
 from filet.accounting.proving.theorems import lending_step, loss_law
@@ -125,6 +125,7 @@ def test_grids_of_another_phase_or_order_are_refused() -> None:
 def test_nodes_are_read_up_to_the_first_negligible_one() -> None:
     phase = phase_law(Phase(USUAL, 1.0, 7), Adjacency.ADD_REMOVE, 3)
     losses = np.linspace(-2.0, 6.0, 81)
+    assert isinstance(phase.step, Step)
     nodes = ProfileNodes(phase.step, losses, swap_excess(replace(phase.step, lenders=0), losses))
     few = float(nodes.excess[60])
     for negligible in (0.0, few):
