@@ -1,7 +1,7 @@
 """Write the tables of docs/support.md: python docs/_scripts/support.py
 
 Versions come from pyproject.toml and constraints.txt. A feature is listed for an integration only if a test of that
-integration shows it: the table here names the test, and tests/test_support.py looks for it.
+integration shows it: the table here names the test, and tests/test_generated_pages.py looks for it.
 """
 
 from __future__ import annotations
